@@ -1,6 +1,6 @@
 """Compiled loops of one replica on a CPU: dropout masks, and towers around their matrix products.
 
-Masks are the ones of the GPU kernels (:mod:`unskew.backbones.fused_kernels`), bit for bit. All loops run
+All loops run
 without Python's lock, so replicas can run on threads. Imported only where needed: numba is slow to load.
 """
 

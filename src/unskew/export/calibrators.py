@@ -20,7 +20,7 @@ from unskew.errors import UnskewError
 Table = NDArray[np.float64]
 
 
-class Line(NamedTuple):
+class LineTable(NamedTuple):
     """One calibrator: in piece k, between two knots, Σ_j coefficients[k, j]·(x − origin[k])^(3−j).
 
     x is the score, or its logit z; η = the polynomial + bend·(log p̂ + log(1 − p̂)); q = η or σ(η).
@@ -38,7 +38,7 @@ class Line(NamedTuple):
 class Pieces(nn.Module):
     """Piecewise polynomials ``[R, n] → [R, n]``, one for each line, which may differ in their knots."""
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[LineTable]) -> None:
         super().__init__()
         self.rounds = max(len(line.knots) for line in lines).bit_length()
         self.width = 1 << self.rounds
@@ -149,7 +149,7 @@ def chosen(calibrator: Calibrator | None) -> Calibrator | None:
     return chosen(calibrator.choice_) if type(calibrator) is kinds.AutoCalibrator else calibrator
 
 
-def line_of(calibrator: Calibrator | None) -> Line:
+def line_of(calibrator: Calibrator | None) -> LineTable:
     """Return a calibrator as a line of the table; an error for one that the table cannot hold."""
     if calibrator is None:
         return _straight(1.0, 0.0, floor=0.0)
@@ -163,53 +163,55 @@ def line_of(calibrator: Calibrator | None) -> Line:
     return form(calibrator)
 
 
-def interpolation(x: Table, y: Table) -> Line:
+def interpolation(x: Table, y: Table) -> LineTable:
     """Return the line of ``np.interp(…, x, y)``."""
     slope = np.concatenate([[0.0], np.diff(y) / np.diff(x), [0.0]])
     values = np.concatenate([y[:1], y])
-    return Line(x, np.concatenate([x[:1], x]), _columns(slope, values))
+    return LineTable(x, np.concatenate([x[:1], x]), _columns(slope, values))
 
 
 def _columns(slope: Table, value: Table) -> Table:
     return np.column_stack([np.zeros((len(value), 2)), slope, value])
 
 
-def _straight(slope: float, intercept: float, **options: Any) -> Line:
-    return Line(np.empty(0), np.zeros(1), np.array([[0.0, 0.0, slope, intercept]]), **options)
+def _straight(slope: float, intercept: float, **options: Any) -> LineTable:
+    return LineTable(np.empty(0), np.zeros(1), np.array([[0.0, 0.0, slope, intercept]]), **options)
 
 
-def _beta(calibrator: kinds.Beta) -> Line:
+def _beta(calibrator: kinds.Beta) -> LineTable:
     """a·log p̂ − b·log(1 − p̂) = z·(a + b)/2 + (log p̂ + log(1 − p̂))·(a − b)/2."""
     a, b = calibrator.a_, calibrator.b_
     return _straight((a + b) / 2, calibrator.intercept_, logit=True, sigmoid=True, bend=(a - b) / 2)
 
 
-def _platt(calibrator: Any) -> Line:
+def _platt(calibrator: Any) -> LineTable:
     on_logit = getattr(calibrator, "input", "logit") == "logit"
     return _straight(calibrator.slope_, calibrator.intercept_, logit=on_logit, sigmoid=True)
 
 
-def _steps(calibrator: Any) -> Line:
+def _steps(calibrator: Any) -> LineTable:
     if getattr(calibrator, "interpolation", "step") == "linear":
         x = np.column_stack([calibrator.first_, calibrator.last_]).ravel()
         y = np.repeat(calibrator.values_, 2)
         distinct = np.append(True, np.diff(x) > 0)
         return interpolation(x[distinct], y[distinct])
     values = np.asarray(calibrator.values_, dtype=np.float64)
-    return Line(np.asarray(calibrator.edges_), np.zeros(len(values)), _columns(np.zeros(len(values)), values))
+    return LineTable(
+        np.asarray(calibrator.edges_), np.zeros(len(values)), _columns(np.zeros(len(values)), values)
+    )
 
 
-def _spline(calibrator: kinds.Spline) -> Line:
+def _spline(calibrator: kinds.Spline) -> LineTable:
     """Cubics between the breaks, and straight tails beyond them."""
     breaks, inner = np.asarray(calibrator.breaks_), np.asarray(calibrator.coefficients_).T
     low, high = calibrator.end_slopes_
     end = np.polyval(inner[-1], breaks[-1] - breaks[-2])
     tails = [[0.0, 0.0, low, inner[0, -1]]], [[0.0, 0.0, high, end]]
     origin = np.concatenate([breaks[:1], breaks])
-    return Line(breaks, origin, np.concatenate([tails[0], inner, tails[1]]), logit=True, sigmoid=True)
+    return LineTable(breaks, origin, np.concatenate([tails[0], inner, tails[1]]), logit=True, sigmoid=True)
 
 
-FORMS: dict[type[Calibrator], Callable[[Any], Line]] = {
+FORMS: dict[type[Calibrator], Callable[[Any], LineTable]] = {
     kinds.Identity: lambda calibrator: _straight(1.0, 0.0),
     kinds.Platt: _platt,
     kinds.Temperature: lambda of: _straight(1.0 / of.temperature_, 0.0, logit=True, sigmoid=True),

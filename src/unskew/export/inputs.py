@@ -82,7 +82,7 @@ class Input(NamedTuple):
         return torch.zeros([size if isinstance(size, int) else 3 for size in self.shape], dtype=dtype)
 
 
-class Inputs(nn.Module):
+class GraphInputs(nn.Module):
     """The inputs of a file, and what models read of them: codes and numbers ``[n, width]`` by field.
 
     ``"user"`` and ``"item"`` are codes ``[n]``, −1 for ids that are not in the vocabulary.

@@ -19,7 +19,7 @@ from unskew import __version__
 from unskew.debias import Debiaser, load_model
 from unskew.errors import ParameterError, RunFolderError, UnskewError
 from unskew.export.calibrators import chosen
-from unskew.export.inputs import Form, Inputs
+from unskew.export.inputs import Form, GraphInputs
 from unskew.export.models import Fitted, all_encoders_of, encoders_read, further_column, module_of
 from unskew.io.files import NewFile, check_new_file, whole_file
 from unskew.log import Encoders
@@ -139,7 +139,7 @@ def export_run(
 class _Served(nn.Module):
     """All that a file answers: values of its inputs → its outputs, in their order."""
 
-    def __init__(self, fitted: Sequence[Fitted], inputs: Inputs) -> None:
+    def __init__(self, fitted: Sequence[Fitted], inputs: GraphInputs) -> None:
         super().__init__()
         self.inputs = inputs
         names = ["conversion" if isinstance(model, Debiaser) else "propensity" for model in fitted]
@@ -164,7 +164,7 @@ def _served(fitted: Sequence[Fitted], form: Form | None) -> _Served:
     encoders = _encoders_of_all(fitted)
     further = [name for name in map(further_column, fitted) if name is not None]
     usual: Form = "raw" if encoders else "codes"
-    inputs = Inputs(fitted[0].users_, fitted[0].items_, encoders, form or usual, further)
+    inputs = GraphInputs(fitted[0].users_, fitted[0].items_, encoders, form or usual, further)
     served = _Served(fitted, inputs).eval()
     if taken := [given.name for given in inputs.inputs if given.name in served.outputs]:
         raise UnskewError(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from unskew.errors import DataError, LeakWarning, ParameterError
-from unskew.leaks.groups import Group, groups_of
+from unskew.leaks.groups import ValueGroup, groups_of
 from unskew.log import Feature, Log, require_log
 from unskew.log.described import Described
 from unskew.log.kinds import TimePart
@@ -329,7 +329,7 @@ def _value_leak(
     return None
 
 
-def _told(group: Group, outcome: _Outcome, rate: float) -> str:
+def _told(group: ValueGroup, outcome: _Outcome, rate: float) -> str:
     of_all = f"{group.share:.1%}; {rate:.1%} of all"
     return f"where {group.words}, {group.hits:,} of {group.rows:,} rows have a {outcome.name} ({of_all})"
 

@@ -25,7 +25,7 @@ Members = Callable[[], Mask]
 Places = NDArray[np.int64]
 
 
-class Group(NamedTuple):
+class ValueGroup(NamedTuple):
     """Rows that a value singles out.
 
     Attributes
@@ -49,7 +49,7 @@ class Group(NamedTuple):
         return self.hits / self.rows
 
 
-def groups_of(values: Values, positive: Mask, share: float) -> list[Group]:
+def groups_of(values: Values, positive: Mask, share: float) -> list[ValueGroup]:
     """Return the groups in which at least a share of the rows have the outcome, the largest one first."""
     numbers = _as_numbers(values)
     if numbers is not None:
@@ -76,7 +76,7 @@ def _as_numbers(values: Values) -> NDArray[np.float64] | None:
     return np.append(known, np.nan)[values.codes] if np.isfinite(known).all() else None
 
 
-def _of_texts(values: Texts, positive: Mask) -> Iterator[Group]:
+def _of_texts(values: Texts, positive: Mask) -> Iterator[ValueGroup]:
     rows, hits = _counts(values.codes - MISSING, positive, len(values.texts) + 1)
 
     def named(place: int, other: bool) -> str:
@@ -89,16 +89,16 @@ def _of_texts(values: Texts, positive: Mask) -> Iterator[Group]:
 
     least = LEAST_COVER * positive.sum()
     for place in np.flatnonzero(hits >= max(least, 1.0)).tolist():
-        yield Group(named(place, False), int(rows[place]), int(hits[place]), where(place, False))
+        yield ValueGroup(named(place, False), int(rows[place]), int(hits[place]), where(place, False))
     usual = int(rows.argmax())
     others = len(positive) - int(rows[usual]), int(positive.sum()) - int(hits[usual])
-    yield Group(named(usual, True), *others, where(usual, True))
+    yield ValueGroup(named(usual, True), *others, where(usual, True))
 
 
-def _of_bags(values: Bags, positive: Mask) -> Iterator[Group]:
+def _of_bags(values: Bags, positive: Mask) -> Iterator[ValueGroup]:
     empty = values.missing()
-    yield Group("it is empty", int(empty.sum()), int((empty & positive).sum()), lambda: empty)
-    yield Group("it is not empty", int((~empty).sum()), int((~empty & positive).sum()), lambda: ~empty)
+    yield ValueGroup("it is empty", int(empty.sum()), int((empty & positive).sum()), lambda: empty)
+    yield ValueGroup("it is not empty", int((~empty).sum()), int((~empty & positive).sum()), lambda: ~empty)
     row = np.repeat(np.arange(len(values)), values.lengths)
     # A value that a row holds twice counts once.
     row, code = np.divmod(
@@ -110,16 +110,18 @@ def _of_bags(values: Bags, positive: Mask) -> Iterator[Group]:
         return lambda: np.isin(np.arange(len(values)), row[code == place])
 
     for place in np.flatnonzero(hits >= max(LEAST_COVER * positive.sum(), 1.0)).tolist():
-        yield Group(f"it holds '{values.texts[place]}'", int(rows[place]), int(hits[place]), where(place))
+        yield ValueGroup(
+            f"it holds '{values.texts[place]}'", int(rows[place]), int(hits[place]), where(place)
+        )
 
 
-def _of_numbers(x: NDArray[np.float64], positive: Mask, share: float) -> Iterator[Group]:
+def _of_numbers(x: NDArray[np.float64], positive: Mask, share: float) -> Iterator[ValueGroup]:
     missing = np.isnan(x)
     order = np.flatnonzero(~missing)
     order = order[np.argsort(x[order], kind="stable")]
     hits = np.concatenate([[0], np.cumsum(positive[order])])
     absent, lost = int(missing.sum()), int(positive.sum() - hits[-1])
-    yield Group("it is missing", absent, lost, lambda: missing)
+    yield ValueGroup("it is missing", absent, lost, lambda: missing)
     if not len(order):
         return
     ordered = x[order]
@@ -130,13 +132,13 @@ def _of_numbers(x: NDArray[np.float64], positive: Mask, share: float) -> Iterato
         count = int(hits[high] - hits[low])
         if count >= least and _begins_with_a_jump(low, high, starts, hits):
             words, members = _range(x, ordered[low], ordered[high - 1])
-            yield Group(words, high - low, count, members)
-    yield Group("it is filled in", len(order), int(hits[-1]), lambda: ~missing)
+            yield ValueGroup(words, high - low, count, members)
+    yield ValueGroup("it is filled in", len(order), int(hits[-1]), lambda: ~missing)
     usual = int(np.diff(starts).argmax())
     low, high = int(starts[usual]), int(starts[usual + 1])
     common = ordered[low]
     others = len(x) - (high - low), int(positive.sum() - (hits[high] - hits[low]))
-    yield Group(f"it is not {common:.6g}", *others, lambda: x != common)
+    yield ValueGroup(f"it is not {common:.6g}", *others, lambda: x != common)
 
 
 def _ranges(starts: Places, hits: Places, share: float) -> Iterator[tuple[int, int]]:

@@ -219,11 +219,11 @@ def _comparison(found: Mapping[str, Evaluated]) -> dict[str, Any]:
             difference = mine[0] - theirs[0]
             tested = users_and_seeds(difference, mine[1] - theirs[1])
             if tested.p_value is not None:
-                told = {"difference": float(difference.mean()), **tested._asdict()}
-                result.setdefault(key, {})[name] = told
-    tests = [told for by_metric in result.values() for told in by_metric.values()]
-    for told, adjusted in zip(tests, holm([told["p_value"] for told in tests]), strict=True):
-        told["p_holm"] = float(adjusted)
+                summary = {"difference": float(difference.mean()), **tested._asdict()}
+                result.setdefault(key, {})[name] = summary
+    tests = [summary for by_metric in result.values() for summary in by_metric.values()]
+    for summary, adjusted in zip(tests, holm([summary["p_value"] for summary in tests]), strict=True):
+        summary["p_holm"] = float(adjusted)
     return result
 
 
