@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -19,10 +18,8 @@ import torch
 import unskew as us
 from ranks import commanded, together, torchrun
 from unskew import processes
-from unskew.audit import write_weights
 from unskew.errors import DataError, ProcessError
 from unskew.propensity.storage import save_propensity
-from unskew.run.scoring import score_pairs
 
 WORLD = {"n_users": 40, "n_items": 30, "density": 0.2}
 SHORT = {"epochs": 2, "batch_size": 64}
@@ -36,7 +33,6 @@ def the_work(folder: Path) -> None:
     told = {"messages": _messages(), "errors": _errors(), "written": _written(folder)}
     (folder / f"told {processes.rank()}.json").write_text(json.dumps(told))
     _fits(folder)
-    _files(folder)
 
 
 def _messages() -> list:
@@ -104,45 +100,6 @@ def _fits(folder: Path) -> None:
         _save_history(folder / f"ips {key}.json", model)
 
 
-def _files(folder: Path) -> None:
-    """Files are audited, weighted and scored; a file of rows has row groups for all."""
-    random = np.random.default_rng(3)
-    p = random.random(1_000) ** 2
-    columns = {
-        "user": random.integers(40, size=1_000),
-        "item": random.integers(30, size=1_000),
-        "p": p,
-        "click": (random.random(1_000) < p).astype(int),
-        "stands_for": random.integers(1, 4, size=1_000),
-        "kind": random.choice(["a", "b", "c"], size=1_000),
-    }
-    rows = pa.table(columns)
-
-    def write() -> None:
-        (folder / "rows").mkdir()
-        pq.write_table(rows[:700], folder / "rows" / "0.parquet", row_group_size=90)
-        pq.write_table(rows[700:], folder / "rows" / "1.parquet", row_group_size=90)
-        csv.write_csv(rows, folder / "rows.csv")
-
-    processes.write(write)
-    roles = {"score": "p", "outcome": "click"}
-    for name, data in (("parquet", folder / "rows"), ("csv", folder / "rows.csv")):
-        result = us.audit(data, **roles, weight="stands_for", segments=["kind"])
-        facts = {**result.to_dict(), "files": None}
-        gathered = processes.exchange(lambda facts=facts: (json.loads(json.dumps(facts)), {}))
-        assert all(value == gathered[0][0] for value, _ in gathered)
-        processes.write(lambda: (folder / f"audit {name}.json").write_text(json.dumps(facts)) and None)  # noqa: B023
-    for out in ("weights.parquet", "weights in parts"):
-        assert write_weights(folder / "rows", folder / out, **roles).rows == 1_000
-    write_weights(folder / "rows.csv", folder / "weights of csv.parquet", **roles)
-    assert score_pairs(folder / "naive 1", folder / "rows", folder / "scores.parquet", unseen="nan") == 1_000
-    with pytest.raises(
-        DataError,
-        match="rank . of 2, .*0.parquet, column .item." if processes.world() > 1 else "column .item.",
-    ):
-        us.audit(folder / "rows", score="item", outcome="click")
-
-
 def _save_history(path: Path, model) -> None:
     facts = {"history": model.history_.to_dict(), "collapsed": [list(each) for each in model.collapsed_]}
     if hasattr(model, "validation_loss_"):
@@ -186,7 +143,6 @@ def folders(tmp_path_factory) -> tuple[Path, Path]:
     outcome = together(__file__, "the_work", two)
     assert [code for code, _ in outcome] == [0, 0], outcome
     _fits(one)
-    _files(one)
     return one, two
 
 
@@ -246,23 +202,6 @@ def _plain(value) -> list[float]:
     return [float(value)] if isinstance(value, int | float) else []
 
 
-def test_two_processes_write_the_rows_that_one_does_in_their_order(folders):
-    two = folders[1]
-    for name in ("weights.parquet", "weights in parts", "weights of csv.parquet", "scores.parquet"):
-        expected, found = (pq.read_table(folder / name) for folder in folders)
-        assert found.schema == expected.schema, name
-        for column in expected.column_names:
-            given = [each[column].to_numpy() for each in (found, expected)]
-            if expected[column].type == pa.float64():
-                np.testing.assert_allclose(*given, rtol=1e-6, err_msg=f"{name} {column}")
-            else:
-                assert given[0].tolist() == given[1].tolist(), (name, column)
-    assert len(list((two / "weights in parts").glob("part-*"))) == 3, (
-        "two of the first file, one of the other"
-    )
-    assert [each.name for each in two.glob(".*")] == [], "nothing is left beside"
-
-
 def test_a_process_that_is_killed_ends_the_others_with_a_line(tmp_path):
     (code, line), (killed, _) = together(__file__, "one_dies", tmp_path)
     assert killed == -signal.SIGKILL
@@ -278,6 +217,20 @@ def test_the_error_of_one_is_what_the_others_are_told(tmp_path):
     (code, _), (failed, _) = together(__file__, "one_fails", tmp_path)
     assert (code, failed) == (0, 1)
     assert (tmp_path / "told.txt").read_text().startswith("rank 1 of 2 failed: the file is not there.")
+
+
+@pytest.mark.parametrize("verb", ["audit", "weights", "score"])
+def test_verbs_over_files_are_the_work_of_one_process(monkeypatch, capsys, verb):
+    from unskew.cli import main
+
+    monkeypatch.setattr(processes, "_group", processes.Processes(0, 2, None))
+    monkeypatch.setattr(processes, "leave", lambda **_: None)
+    monkeypatch.setattr(processes, "failed", lambda line: True)
+    assert main([verb, "rows.parquet"]) == 2
+    assert capsys.readouterr().err == (
+        f"unskew: rank 0 of 2: unskew {verb} is the work of one process, and torchrun started 2."
+        " To fix: start it without torchrun; for larger data use DuckDB or Spark.\n"
+    )
 
 
 UNDRAWN = """

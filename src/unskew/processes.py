@@ -1,9 +1,8 @@
 """Several processes that ``torchrun`` started: who one is, what the others have, and a failure reported once.
 
-Every process does the same job in the same order. What is worth sharing out (replicas to train, row groups to
-read) is dealt to ranks (:func:`share`), and everybody gets what the others made (:func:`exchange`); one of
-them, rank 0, writes and prints. Messages are JSON and plain tensors, never pickles. Without ``torchrun``
-there is one process, and torch is not loaded.
+Every process does the same job in the same order. Replicas to train are dealt to ranks (:func:`share`), and
+everybody gets what the others made (:func:`exchange`). Rank 0 alone writes and prints. Messages are JSON and
+plain tensors, never pickles. Without ``torchrun`` there is one process, and torch is not loaded.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from unskew import errors
 from unskew.errors import ParameterError, ProcessError, UnskewError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
 
 Value = TypeVar("Value")
@@ -231,23 +229,6 @@ def exchange(work: Callable[[], Packed]) -> list[Packed]:
         if message["problem"] is not None:
             _raise(message["problem"], source)
     return [(message["value"], tensors) for message, tensors in parts]
-
-
-def exchange_arrays(
-    work: Callable[[], tuple[Any, Mapping[str, NDArray[Any]]]],
-) -> list[tuple[Any, Mapping[str, NDArray[Any]]]]:
-    """The same with arrays of NumPy in the place of tensors."""
-    if _group is None:
-        return [work()]
-    import torch
-
-    def packed() -> Packed:
-        value, arrays = work()
-        return value, {name: torch.as_tensor(each) for name, each in arrays.items()}
-
-    return [
-        (value, {name: each.numpy() for name, each in tensors.items()}) for value, tensors in exchange(packed)
-    ]
 
 
 def _raise(problem: Mapping[str, Any], source: int) -> NoReturn:

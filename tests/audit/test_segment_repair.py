@@ -109,23 +109,6 @@ def test_kept_rows_stand_for_all_and_do_not_depend_on_batches():
     assert one.seen == 5000
 
 
-def test_what_two_processes_kept_is_what_one_keeps():
-    random = np.random.default_rng(0)
-    score, code = random.random(3000), random.integers(0, 3, 3000)
-    outcome = (random.random(3000) < 0.2).astype(np.uint8)
-    whole = SegmentRows(1, 5, most=60)
-    whole.add(0, [score, outcome], [code])
-    merged = SegmentRows(1, 5, most=60)
-    for rows in (slice(0, 1200), slice(1200, 3000)):
-        part = SegmentRows(1, 5, most=60)
-        # The second process met the values in another order.
-        there = np.array([0, 1, 2]) if rows.start == 0 else np.array([2, 0, 1])
-        part.add(rows.start, [score[rows], outcome[rows]], [there[code[rows]]])
-        merged.add_arrays(part.arrays(), [np.argsort(there)])
-    for one, other in zip(vars(whole.rows()).values(), vars(merged.rows()).values(), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_weights_by_segment_are_honest_for_each(tmp_path):
     import pyarrow.parquet as pq
 

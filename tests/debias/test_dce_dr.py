@@ -170,15 +170,3 @@ def test_propensities_of_zero_and_one_have_finite_logits(world):
     assert torch.isfinite(given_logit(world.observed)).all()
     edge = us.debias.Batch(world.observed.rows, world.observed.conversion, torch.tensor([[0.0, 1.0]]))
     assert torch.isfinite(given_logit(edge)).all()
-
-
-def test_parts_of_a_batch_have_their_rows_noise_of_the_whole(world, monkeypatch):
-    noise = world.networks["propensity_gates"].noise
-    noise.restart()
-    whole = noise.uniform((2, 10, 3), torch.float32)
-    monkeypatch.setattr("unskew.processes.in_parts", lambda: True)
-    for part in range(2):
-        monkeypatch.setattr("unskew.processes.part", lambda part=part: part)
-        noise.restart()
-        own = noise.uniform((2, 5, 3), torch.float32)
-        torch.testing.assert_close(own, whole[:, 5 * part : 5 * part + 5])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from unskew import processes
 from unskew.audit.audit_figures import errors, regions, weight_figures
 from unskew.audit.audit_result import AuditResult
 from unskew.audit.fold_sketches import COMPARED, CalibratorScore, FoldSketches, can_crossfit, compare
@@ -211,68 +209,25 @@ def read(
     most_kept: int = MOST_KEPT,
     progress: Progress = SILENT,
 ) -> tuple[FoldSketches, list[SegmentTable], SegmentRows | None]:
-    """The one pass: sketches of the folds, tables of the segments and some of their rows.
-
-    Several processes share the rows.
-    """
-
-    def pass_over(sketches: FoldSketches, tables: Sequence[SegmentTable], rows: SegmentRows | None) -> None:
-        batches = stream(files, columns=roles.names, numbers=roles.numbers, text=roles.segments, shared=True)
-        batches = tracked(batches, progress, "reading")
-        load_pass()
-        for batch in batches:
-            columns = sketches.add(batch, roles)
-            weight = columns[2] if roles.weight else None
-            codes = [
-                table.add(batch.record.column(table.column), columns[0], columns[1], weight)
-                for table in tables
-            ]
-            if rows is not None:
-                rows.add(batch.start, columns, codes)
-
-    sketches, tables, kept = _shared_pass(pass_over, folds, seed, roles, most_kept)
-    if not any(sketch.total for sketch in sketches.sketches):
-        what = "rows" if roles.weight is None else "rows with a weight above 0"
-        raise DataError(f"there are no {what}", where=_named(files), remedy="give files with rows")
-    return sketches, tables, kept
-
-
-def _shared_pass(
-    pass_over: Callable[[FoldSketches, Sequence[SegmentTable], SegmentRows | None], None],
-    folds: int,
-    seed: int,
-    roles: Roles,
-    most_kept: int,
-) -> tuple[FoldSketches, list[SegmentTable], SegmentRows | None]:
-    """What a pass counts, of this process and all others."""
+    """Read the files once; return sketches of the folds, tables of the segments and some of their rows."""
     sketches = FoldSketches(folds, seed=seed)
     tables = [SegmentTable(column) for column in roles.segments]
     rows = SegmentRows(len(tables), folds, seed=seed, most=most_kept) if tables else None
-    if processes.world() == 1:
-        pass_over(sketches, tables, rows)
-        return sketches, tables, rows
-
-    def counted() -> tuple[Any, dict[str, NDArray[Any]]]:
-        pass_over(sketches, tables, rows)
-        arrays = {f"fold {name}": each for name, each in sketches.arrays().items()}
-        arrays |= {f"segments {place}": table.sums for place, table in enumerate(tables)}
-        if rows is not None:
-            arrays |= {f"rows {name}": each for name, each in rows.arrays().items()}
-        return [table.values for table in tables], arrays
-
-    whole, whole_tables = FoldSketches(folds, seed=seed), [SegmentTable(each) for each in roles.segments]
-    whole_rows = SegmentRows(len(tables), folds, seed=seed, most=most_kept) if tables else None
-    for values, arrays in processes.exchange_arrays(counted):
-        folded = {name.removeprefix("fold "): each for name, each in arrays.items() if name[:5] == "fold "}
-        whole.add_arrays(folded, roles.weight)
-        recode = [
-            table.add_sums(of_table, arrays[f"segments {place}"])
-            for place, (table, of_table) in enumerate(zip(whole_tables, values, strict=True))
+    batches = stream(files, columns=roles.names, numbers=roles.numbers, text=roles.segments)
+    batches = tracked(batches, progress, "reading")
+    load_pass()
+    for batch in batches:
+        columns = sketches.add(batch, roles)
+        weight = columns[2] if roles.weight else None
+        codes = [
+            table.add(batch.record.column(table.column), columns[0], columns[1], weight) for table in tables
         ]
-        if whole_rows is not None:
-            kept = {name.removeprefix("rows "): each for name, each in arrays.items() if name[:5] == "rows "}
-            whole_rows.add_arrays(kept, recode)
-    return whole, whole_tables, whole_rows
+        if rows is not None:
+            rows.add(batch.start, columns, codes)
+    if not any(sketch.total for sketch in sketches.sketches):
+        what = "rows" if roles.weight is None else "rows with a weight above 0"
+        raise DataError(f"there are no {what}", where=_named(files), remedy="give files with rows")
+    return sketches, tables, rows
 
 
 def judge(

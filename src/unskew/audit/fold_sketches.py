@@ -13,7 +13,7 @@ and depend on nothing but the row's number, K and the seed (not on batches, file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,36 +115,18 @@ class FoldSketches:
             raise
         return columns
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that was counted, for another process."""
-        sums = {
-            f"{fold} {name}": values
-            for fold, sketch in enumerate(self.sketches)
-            for name, values in sketch.sums.arrays().items()
-        }
-        return {**sums, "weights": np.array([self._lightest, self._heaviest])}
-
-    def add_arrays(self, arrays: Mapping[str, NDArray[Any]], weight: str | None) -> None:
-        """Add what another process counted; ``weight`` is the column of weights."""
-        for fold, sketch in enumerate(self.sketches):
-            sums = {name: arrays[f"{fold} {name}"] for name in sketch.sums.arrays()}
-            sketch.sums.add(CellSums(**sums))
-        self._widen(*arrays["weights"], where=f"column '{weight}'")
-
     def _require_near_weights(self, weight: NDArray[Any], name: str, batch: FileBatch) -> None:
         """An error where the lightest rows would be nothing beside the heaviest, in all rows so far."""
         above = weight[weight > 0] if len(weight) and weight.min() <= 0 else weight
-        if len(above):
-            self._widen(float(above.min()), float(above.max()), where=f"{batch.file}, column '{name}'")
-
-    def _widen(self, lightest: float, heaviest: float, *, where: str) -> None:
-        self._lightest = min(self._lightest, lightest)
-        self._heaviest = max(self._heaviest, heaviest)
+        if not len(above):
+            return
+        self._lightest = min(self._lightest, float(above.min()))
+        self._heaviest = max(self._heaviest, float(above.max()))
         if self._heaviest > MOST_WEIGHT_RATIO * self._lightest:
             raise DataError(
                 f"weights from {self._lightest:.3g} to {self._heaviest:.3g} are {MOST_WEIGHT_RATIO:.0e} times"
                 " each other and more: beside the large ones the small ones are lost",
-                where=where,
+                where=f"{batch.file}, column '{name}'",
                 remedy="give how many rows of the population a row stands for, 0 where it stands for none",
             )
 

@@ -1,11 +1,11 @@
 """A bounded sample of rows with their segments, taken as they pass, to fit calibrators by segment on.
 
-Which rows are kept follows from their numbers alone, so that neither batches nor processes change it.
+Which rows are kept follows from their numbers alone, so that batches do not change it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,22 +61,22 @@ class SegmentRows:
         priority = splitmix64(number + np.uint64(seed_stream(self.seed, "segment rows")))
         clicked = outcome == 1
         self._seen += np.array([rows - clicked.sum(), clicked.sum()])
-        kept = np.flatnonzero(priority <= np.where(clicked, self._above[1], self._above[0]))
+        low = np.flatnonzero(priority <= np.where(clicked, self._above[1], self._above[0]))
         weight = numbers[2] if len(numbers) > 2 else np.ones(rows)
         fold = fold_of_rows(start, rows, self.folds, self.seed)
-        given = (priority, score, outcome, weight, fold, *codes)
-        self._join([each[kept] for each in given])
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that is kept, for another process."""
-        return {str(place): each for place, each in enumerate(self._columns)} | {"seen": self._seen}
-
-    def add_arrays(self, arrays: Mapping[str, NDArray[Any]], recode: Sequence[NDArray[np.int64]]) -> None:
-        """Add what another process kept; ``recode`` has the code here of each code there, by column."""
-        self._seen += arrays["seen"]
-        given = [arrays[str(place)] for place in range(len(self._columns))]
-        first = len(_TYPES)
-        self._join([*given[:first], *(new[old] for new, old in zip(recode, given[first:], strict=True))])
+        columns = (priority, score, outcome, weight, fold, *codes)
+        joined = [
+            np.concatenate([before, column[low].astype(before.dtype)])
+            for before, column in zip(self._columns, columns, strict=True)
+        ]
+        chosen = []
+        for kind in (0, 1):
+            at = np.flatnonzero(joined[2] == kind)
+            if len(at) > self.most:
+                at = at[np.argpartition(joined[0][at], self.most - 1)[: self.most]]
+                self._above[kind] = joined[0][at].max()
+            chosen.append(at)
+        self._columns = [column[np.concatenate(chosen)] for column in joined]
 
     def rows(self) -> KeptRows:
         """The rows in the order of their hashes, each with the weight that it has for those left out."""
@@ -87,18 +87,3 @@ class SegmentRows:
         return KeptRows(
             score, outcome, weight * stands_for[outcome], fold, np.stack(codes), int(self._seen.sum())
         )
-
-    def _join(self, further: Sequence[NDArray[Any]]) -> None:
-        joined = [
-            np.concatenate([mine, other.astype(mine.dtype)])
-            for mine, other in zip(self._columns, further, strict=True)
-        ]
-        keep = []
-        for outcome in (0, 1):
-            at = np.flatnonzero(joined[2] == outcome)
-            if len(at) > self.most:
-                at = at[np.argpartition(joined[0][at], self.most - 1)[: self.most]]
-                self._above[outcome] = joined[0][at].max()
-            keep.append(at)
-        at = np.concatenate(keep)
-        self._columns = [each[at] for each in joined]

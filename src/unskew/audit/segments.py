@@ -219,20 +219,6 @@ class SegmentTable:
         """Those that have a table, in the order in which they were met."""
         return self._values.names()
 
-    @property
-    def sums(self) -> Array:
-        """Of each of :attr:`values`, ``[sum, value, cell]``."""
-        return self._sums
-
-    def add_sums(self, values: Sequence[str], sums: Array) -> NDArray[np.int64]:
-        """Add what another table has. A value that has a table here may be among the others there, where a
-        column has more values than get tables. Gives the place here of each value there."""
-        codes = [self._values.code_of(value) for value in values]
-        self._sums = np.pad(self._sums, ((0, 0), (0, len(self._values) - self._sums.shape[1]), (0, 0)))
-        for place, code in enumerate(codes):
-            self._sums[:, code] += sums[:, place]
-        return np.array(codes, dtype=np.int64)
-
     def segments(self) -> list[Segment]:
         """Figures of every value, in the order in which they were met; without q-values."""
         weights = _outcome_weights(self._sums)

@@ -49,7 +49,7 @@ def write_with(
     number_of: dict[Source, int] = {file: number for number, file in enumerate(files)}
     try:
         with rows_writer(target, _extended(schema), plain=SPREAD) as writer:
-            batches = stream(files, columns=None, numbers=numbers, shared=True)
+            batches = stream(files, columns=None, numbers=numbers)
             for batch in tracked(batches, progress, "writing"):
                 added = added_columns(batch, assign, p_min=p_min, clicks=clicks)
                 columns = cast_columns(batch, schema) + [

@@ -33,10 +33,6 @@ app = typer.Typer(
 )
 
 
-BY_SEVERAL_PROCESSES = ("run", "audit", "weights", "score")
-"""Verbs whose work torchrun's processes share."""
-
-
 def _version(show: bool) -> None:
     if show:
         print(f"unskew {__version__}")
@@ -60,10 +56,11 @@ def _common(
 ) -> None:
     """Honest propensities and debiased conversion models for recommenders."""
     verb = context.invoked_subcommand
-    if processes.world() > 1 and verb not in BY_SEVERAL_PROCESSES:
+    if processes.world() > 1 and verb != "run":
         raise ParameterError(
             f"unskew {verb} is the work of one process, and torchrun started {processes.world()}",
-            remedy="start it without torchrun",
+            remedy="start it without torchrun"
+            + ("; for larger data use DuckDB or Spark" if verb in ("audit", "weights", "score") else ""),
         )
     if with_ and verb == "serve":
         # For the process that makes models ready: the one that serves loads no torch.

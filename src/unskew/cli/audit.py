@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from unskew import processes
 from unskew.cli.options import LogJson, clip
 from unskew.errors import ParameterError
 from unskew.plain_text import plain
@@ -169,16 +167,13 @@ def audit(
     if not no_report:
         from unskew.report.audit_report import render_audit_report
 
-        def write_report() -> None:
-            report = render_audit_report(result)
-            with whole_folder(target, overwrite=overwrite, kind=AUDIT) as beside:
-                (beside / "report.html").write_text(report, encoding="utf-8", errors="replace")
-                result.sketch.save(beside / "sketch.npz")
-                write_json(beside / AUDIT.marker, result.to_dict())
-
-        processes.write(write_report)
+        report = render_audit_report(result)
+        with whole_folder(target, overwrite=overwrite, kind=AUDIT) as beside:
+            (beside / "report.html").write_text(report, encoding="utf-8", errors="replace")
+            result.sketch.save(beside / "sketch.npz")
+            write_json(beside / AUDIT.marker, result.to_dict())
     if json is not None:
-        processes.write(partial(write_json, json, result.to_dict()))
+        write_json(json, result.to_dict())
     from unskew.cli.audit_tables import print_audit
 
     print_audit(result)
@@ -273,7 +268,7 @@ def _audit_actions(
             progress=progress,
         )
     if json is not None:
-        processes.write(partial(write_json, json, result.to_dict()))
+        write_json(json, result.to_dict())
     print_actions(result)
     return EXIT_MISCALIBRATED if result.healthy is False else EXIT_HEALTHY
 

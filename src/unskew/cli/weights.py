@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from unskew import processes
 from unskew.cli.options import LogJson, clip
 from unskew.errors import ParameterError
 
@@ -163,7 +161,7 @@ def weights(
     if json is not None:
         from unskew.io.files import write_json
 
-        processes.write(partial(write_json, json, result.to_dict()))
+        write_json(json, result.to_dict())
     from unskew.cli.audit_tables import print_weights
 
     print_weights(result, out)

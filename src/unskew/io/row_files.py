@@ -15,19 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from unskew import __version__, processes
-from unskew.errors import ParameterError, UnskewError
+from unskew import __version__
+from unskew.errors import ParameterError
 from unskew.io.files import FolderKind, NewFile, check_new_file, check_target, whole_file, whole_folder
 from unskew.io.tables import PARQUET_SUFFIXES
 
 PART_ROWS = 1 << 23
 """Most rows of a part file, about: a batch is not cut."""
-
-MOST_PARTS = 100_000
-"""Part files of one file: their numbers have five digits."""
-
-JOINED_ROWS = 1 << 17
-"""Rows read at a time where the files of several processes are joined."""
 
 MARKER = "_unskew.json"
 """What tells a folder of part files that was written here from others. Names that begin so are no rows to
@@ -83,20 +77,16 @@ class RowsWriter:
         The file, or the folder of part files.
     plain
         Columns of which hardly two values are the same: no dictionary is tried on them.
-    first
-        The number of the first part file of each file.
     """
 
-    def __init__(
-        self, place: Path, schema: Any, *, parts: bool, plain: tuple[str, ...], first: int = 0
-    ) -> None:
+    def __init__(self, place: Path, schema: Any, *, parts: bool, plain: tuple[str, ...]) -> None:
         self._place, self._schema, self._parts = place, schema, parts
         self._dictionary = [field.name for field in schema if field.name not in plain]
         self._pool = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
         self._writer: Any = None
         self._in_part = 0
-        self._file, self._first, self._number = -1, first, first
+        self._file, self._number = -1, 0
         self.rows = 0
         self.names: list[str] = []
 
@@ -141,7 +131,7 @@ class RowsWriter:
             self._writer.close()
         place = self._place
         if self._parts:
-            self._number = self._number + 1 if file == self._file else self._first
+            self._number = self._number + 1 if file == self._file else 0
             self._file, self._in_part = file, 0
             self.names.append(f"part-{file:05d}-{self._number:05d}.parquet")
             place = place / self.names[-1]
@@ -150,14 +140,7 @@ class RowsWriter:
 
 @contextmanager
 def rows_writer(target: Target, schema: Any, *, plain: tuple[str, ...] = ()) -> Iterator[RowsWriter]:
-    """A writer beside the target, which is moved into place at the end; nothing is left of a failure.
-
-    Each of several processes writes its rows, and rank 0 puts them together, in the order of ranks.
-    """
-    if processes.world() > 1:
-        with _placed(target) as beside, _by_several(beside, target, schema, plain) as writer:
-            yield writer
-        return
+    """A writer beside the target, which is moved into place at the end; nothing is left of a failure."""
     if isinstance(target, NewFile):
         with (
             whole_file(target) as beside,
@@ -169,68 +152,8 @@ def rows_writer(target: Target, schema: Any, *, plain: tuple[str, ...] = ()) -> 
     with placing as folder:
         with _closing(RowsWriter(folder, schema, parts=True, plain=plain)) as writer:
             yield writer
-        _mark(folder, writer.rows, writer.names)
-
-
-@contextmanager
-def _placed(target: Target) -> Iterator[Path]:
-    """What rank 0 moves into place, in all processes."""
-    if not processes.is_writer():
-        yield Path(str(processes.exchange(lambda: (None, {}))[0][0]))
-        return
-    if isinstance(target, NewFile):
-        placing = whole_file(target)
-    else:
-        placing = whole_folder(target.path, overwrite=target.overwrite, kind=PARTS)
-    with placing as beside:
-        processes.exchange(lambda: (str(beside), {}))
-        yield beside
-
-
-@contextmanager
-def _by_several(beside: Path, target: Target, schema: Any, plain: tuple[str, ...]) -> Iterator[RowsWriter]:
-    """The writer of each process: of part files, or of a file of its own, which rank 0 joins to one."""
-    parts, rank, problem = isinstance(target, NewFolder), processes.rank(), None
-    own = beside if parts else beside.with_name(f"{beside.name}-{rank}")
-    first = rank * MOST_PARTS // processes.world()
-    writer = RowsWriter(own, schema, parts=parts, plain=plain, first=first)
-    try:
-        try:
-            with _closing(writer):
-                yield writer
-        except UnskewError as error:
-            problem = error
-
-        def written() -> processes.Packed:
-            if problem is not None:
-                raise problem
-            return {"rows": writer.rows, "names": writer.names, "file": str(own)}, {}
-
-        found = [value for value, _ in processes.exchange(written)]
-        writer.rows = sum(each["rows"] for each in found)
-        if rank == 0 and parts:
-            _mark(beside, writer.rows, [name for each in found for name in each["names"]])
-        elif rank == 0:
-            whole = RowsWriter(beside, schema, parts=False, plain=plain)
-            _join([Path(each["file"]) for each in found], whole)
-        # All keep their files until they are read.
-        processes.exchange(lambda: (None, {}))
-    finally:
-        if own != beside:
-            own.unlink(missing_ok=True)
-
-
-def _join(files: list[Path], writer: RowsWriter) -> None:
-    with _closing(writer):
-        for file in files:
-            with pa.parquet.ParquetFile(file) as source:
-                for batch in source.iter_batches(JOINED_ROWS):
-                    writer.write(batch.columns, 0)
-
-
-def _mark(folder: Path, rows: int, names: list[str]) -> None:
-    marker = {"unskew": __version__, "rows": rows, "parts": names}
-    (folder / MARKER).write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
+        marker = {"unskew": __version__, "rows": writer.rows, "parts": writer.names}
+        (folder / MARKER).write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
 
 
 @contextmanager

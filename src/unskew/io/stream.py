@@ -18,7 +18,6 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from unskew import processes
 from unskew.errors import DataError
 from unskew.io import tables
 from unskew.io.ahead import ahead
@@ -110,7 +109,6 @@ def stream(
     columns: Sequence[str] | None,
     numbers: Sequence[str],
     text: Sequence[str] = (),
-    shared: bool = False,
 ) -> Iterator[FileBatch]:
     """Batches of all files, one after the other; the next are read while one is worked on.
 
@@ -123,13 +121,7 @@ def stream(
         are text as it stands there.
     text
         Those that must hold one value a row.
-    shared
-        Whether several processes share the rows: each then has neighbouring row groups of Parquet files, in
-        the order of ranks, with the numbers that their rows have in all files. Where a file is of another
-        kind, which does not tell its number of rows, rank 0 has all.
     """
-    if shared and processes.world() > 1:
-        return ahead(_own_batches(files, columns, numbers, text), 1)
     sizes = np.array([_size(file) for file in files], dtype=np.float64)
     before = np.cumsum(sizes) - sizes
 
@@ -144,46 +136,6 @@ def stream(
                 start += record.num_rows
 
     return ahead(numbered(), 1 if columns is None or text else BATCHES_AHEAD)
-
-
-def _own_batches(
-    files: Sequence[Source], columns: Sequence[str] | None, numbers: Sequence[str], text: Sequence[str]
-) -> Iterator[FileBatch]:
-    """What this process has of the rows that several share."""
-    if not all(_is_parquet(file) for file in files):
-        if processes.is_writer():
-            yield from stream(files, columns=columns, numbers=numbers, text=text)
-        return
-    groups = [_group_rows(file) for file in files]
-    total = max(sum(sum(rows) for rows in groups), 1)
-    first, last = (total * each // processes.world() for each in (processes.rank(), processes.rank() + 1))
-    start = 0
-    for file, rows in zip(files, groups, strict=True):
-        starts = start + np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
-        # A group belongs to the process in whose share its middle lies.
-        middles = (starts[:-1] + starts[1:]) // 2
-        own = np.flatnonzero((first <= middles) & (middles < last))
-        place = int(starts[own[0]]) if len(own) else 0
-        for record, _ in _batches(file, columns, numbers, text, own.tolist()) if len(own) else ():
-            done = (place + record.num_rows - first) / max(last - first, 1)
-            yield FileBatch(file, place - start, place, record, min(max(done, 0.0), 1.0))
-            place += record.num_rows
-        start = int(starts[-1])
-
-
-def _is_parquet(file: Source) -> bool:
-    if isinstance(file, FrameInMemory):
-        return False
-    with reading(file) as delimiter:
-        return delimiter is None and not is_arrow(file)
-
-
-def _group_rows(file: Source) -> list[int]:
-    """Rows of each row group of a Parquet file."""
-    assert not isinstance(file, FrameInMemory)
-    with reading(file):
-        metadata = pa.parquet.read_metadata(file)
-        return [metadata.row_group(each).num_rows for each in range(metadata.num_row_groups)]
 
 
 def tracked(batches: Iterator[FileBatch], progress: Progress, what: str) -> Iterator[FileBatch]:
@@ -269,9 +221,8 @@ def _batches(
     columns: Sequence[str] | None,
     numbers: Sequence[str],
     text: Sequence[str],
-    groups: Sequence[int] | None = None,
 ) -> Iterator[tuple[RecordBatch, float]]:
-    """Batches of a file, or of some row groups of Parquet, and the share of it that is read after each."""
+    """Yield the batches of a file, and the share of it that is read after each."""
     wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
     if isinstance(file, FrameInMemory):
         require_readable(file.table.schema, wanted, numbers, text, file)
@@ -291,7 +242,7 @@ def _batches(
         if is_arrow(file):
             yield from _arrow_batches(file, named)
         else:
-            yield from _parquet_batches(file, named, schema, groups)
+            yield from _parquet_batches(file, named, schema)
 
 
 def _arrow_batches(file: Path, columns: Sequence[str] | None) -> Iterator[tuple[RecordBatch, float]]:
@@ -312,12 +263,12 @@ def _arrow_batches(file: Path, columns: Sequence[str] | None) -> Iterator[tuple[
 
 
 def _parquet_batches(
-    file: Path, columns: Sequence[str] | None, schema: ArrowSchema, groups: Sequence[int] | None
+    file: Path, columns: Sequence[str] | None, schema: ArrowSchema
 ) -> Iterator[tuple[RecordBatch, float]]:
     read = list(schema) if columns is None else [schema.field(name) for name in columns]
     with pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=parquet_buffer(len(read))) as source:
         rows, done = source.metadata.num_rows, 0
-        pieces = source.iter_batches(piece_rows(read, source.metadata), row_groups=groups, columns=columns)
+        pieces = source.iter_batches(piece_rows(read, source.metadata), columns=columns)
         for record in joined(pieces):
             done += record.num_rows
             yield record, done / rows

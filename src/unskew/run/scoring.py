@@ -83,7 +83,7 @@ def score_pairs(
         [pa.field(name, field.type) for name, field in zip(carried, schema, strict=True)] + list(added)
     )
     present = [name for name in numbers if name in schema.names]
-    batches = tracked(stream(files, columns=None, numbers=present, shared=True), progress, "scoring")
+    batches = tracked(stream(files, columns=None, numbers=present), progress, "scoring")
     number_of: dict[Source, int] = {file: number for number, file in enumerate(files)}
     with rows_writer(target, written, plain=SPREAD) as writer:
         for batch in batches:
