@@ -6,14 +6,14 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from unskew.errors import DataError, NotFittedError, ParameterError
+from unskew.errors import NotFittedError, ParameterError
 
 
 class Estimator:
@@ -85,28 +85,6 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return getattr(value, "__qualname__", type(value).__qualname__)
-
-
-REMOVED = {"table_dtype": "fp32", "ensemble": "seeds", "bootstrap": False}
-"""Options of earlier versions, with the value that everything has now."""
-
-
-def without_removed(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Drop the options of earlier versions from saved ones; raise where one asks for what is gone.
-
-    Examples
-    --------
-    >>> without_removed({"epochs": 3, "table_dtype": "fp32"}, "runs/old")
-    {'epochs': 3}
-    """
-    for name, value in REMOVED.items():
-        if table.get(name, value) != value:
-            raise DataError(
-                f"{name} = {table[name]!r} was removed from unskew",
-                where=where,
-                remedy=f"train without {name}, or read it with the version that wrote it",
-            )
-    return {name: value for name, value in table.items() if name not in REMOVED}
 
 
 def require(holds: bool, problem: str, remedy: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.errors import DataError, RunFolderError
+from unskew.errors import RunFolderError
 from unskew.io.manifest import write_manifest
 
 
@@ -133,10 +133,14 @@ def test_a_missing_or_damaged_file_is_named(folder, name):
     ("config", "message"),
     [
         ("format = ", "config.toml is damaged"),
-        ("format = 1", "was written in format 1, and this version reads 3"),
+        (
+            "format = 1",
+            "was written in format 1, and this version reads 4. To fix: run it again",
+        ),
+        ("format = 3", "was written in format 3"),
         ("format = 99", "was written in format 99"),
         ("", "was written in format None"),
-        ("format = 3", "holds no conversion model"),
+        ("format = 4", "holds no conversion model"),
     ],
 )
 def test_a_config_that_cannot_be_read_is_told(folder, config, message):
@@ -148,17 +152,3 @@ def test_a_config_that_cannot_be_read_is_told(folder, config, message):
 
 def test_a_folder_without_a_propensity_has_none(folder):
     assert us.load_propensity(folder) is None
-
-
-@pytest.mark.parametrize("value", ["bf16", "fp32"])
-def test_a_folder_with_an_option_of_an_earlier_version_is_read_where_it_asks_for_nothing_that_is_gone(
-    folder, model, log, value
-):
-    config = folder / "config.toml"
-    config.write_text(config.read_text().replace("batch_size", f'table_dtype = "{value}"\nbatch_size', 1))
-    write_manifest(folder)
-    if value == "fp32":
-        assert np.array_equal(us.load_model(folder).predict_each(log), model.predict_each(log))
-        return
-    with pytest.raises(DataError, match=r"config.toml: table_dtype = 'bf16' was removed"):
-        us.load_model(folder)

@@ -115,7 +115,7 @@ def files(scenario: str, folder: Path) -> dict[str, int]:
     what, existing = scenario.split("-")
     place = folder / "place"
     old = None
-    config = b'unskew = "1"\nformat = 3\n'
+    config = b'unskew = "1"\nformat = 4\n'
     if existing == "over":
         old = (
             {"config.toml": config, "model.safetensors": b"old" * 1000} if what == "folder" else b"old" * 1000

@@ -147,7 +147,7 @@ def put_old(here: Path, verb: str) -> None:
     if verb in ("run", "audit"):
         kind = RUN if verb == "run" else AUDIT
         place.mkdir()
-        text = 'unskew = "1"\nformat = 3\n' if verb == "run" else json.dumps(dict.fromkeys(kind.keys))
+        text = 'unskew = "1"\nformat = 4\n' if verb == "run" else json.dumps(dict.fromkeys(kind.keys))
         (place / kind.marker).write_text(text, encoding="utf-8")
     else:
         place.write_text("old", encoding="utf-8")

@@ -167,7 +167,7 @@ class AutoCalibrator(Calibrator):
         self.candidates = tuple(self.candidates)
         self.choice_ = calibrator_from_dict(learned["choice_"])
         self.losses_ = dict(learned["losses_"])
-        self.left_out_ = tuple(learned.get("left_out_", ()))
+        self.left_out_ = tuple(learned["left_out_"])
         self.reason_ = str(learned["reason_"])
 
 

@@ -113,7 +113,7 @@ class Recalibration:
                 str(saved["on"]),
                 int(saved["rows"]),
                 Level(**saved["before"]),
-                float(saved.get("trust", 1.0)),
+                float(saved["trust"]),
             )
         except (LookupError, TypeError, ValueError) as error:
             raise RunFolderError(

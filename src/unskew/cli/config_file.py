@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from unskew.errors import DataError, ParameterError
-from unskew.estimator import without_removed
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig
@@ -32,7 +31,7 @@ def defaults_of_file(context: typer.Context, path: Path | None) -> Path | None:
         return None
     others = ("config", "set_", "help_all")
     known = {each.name: each for each in context.command.params if each.name not in others}
-    table = without_removed(_read(path), str(path))
+    table = _read(path)
     context.meta[OPTIONS] = dict(_table(table.pop("options", {}), "options", path))
     context.meta[PARAMETERS] = {
         **_table(table.pop("parameters", {}), "parameters", path),

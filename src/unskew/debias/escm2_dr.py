@@ -23,8 +23,15 @@ class ESCM2DR(MultiTask):
 
     L_err = (1/|D|) Σ_D [ê + o·(e − ê)/sg(p)], L_imp = (1/|D|) Σ_O (e − ê)²/sg(p), ê from a third tower.
     λ_c is ``conversion_weight``, λ_g ``click_conversion_weight``: public code has (0.5, 0.5), (0.1, 1) and
-    (1, 1). As published neither e nor ê is without gradient in L_imp; ``detach_pred_in_imp=True`` holds e
-    fixed there. Use it as :class:`ESCM2IPS`, where weights vary much.
+    (1, 1). Use it as :class:`ESCM2IPS`, where weights vary much.
+
+    Parameters
+    ----------
+    imputation_form
+        ``"P2"``, ê = softplus of the tower, as in the papers; ``"P1"`` or ``"P3"`` (METHODS §1.2).
+    detach_pred_in_imp
+        True: e has no gradient in L_imp, which then trains ê alone. False, as published (PaddleRec stops the
+        gradient of neither e nor ê): L_imp also draws r̂ to where its error is easy to predict.
     """
 
     name: ClassVar[str] = "escm2-dr"

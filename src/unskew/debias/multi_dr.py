@@ -1,62 +1,25 @@
-"""Multi-DR: doubly robust learning with its propensity and its imputer on shared embeddings."""
+"""Multi-DR: ESCM²-DR without its term for clicks that convert, λ_g = 0 (METHODS §5.4)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
-from unskew import losses
-from unskew.debias.setting import Batch, Setting
-from unskew.debias.towers import MultiTask, Tasks
-from unskew.estimator import require_choice
-from unskew.losses import FormName
-from unskew.losses.forms import FORMS
+from unskew.debias.escm2_dr import ESCM2DR
 from unskew.registry import register
 
 
 @register(order=200)
 @dataclass(kw_only=True)
-class MultiDR(MultiTask):
-    """L = (1/|D|) Σ_D CE(o, p) + λ_c · (L_err + L_imp).
+class MultiDR(ESCM2DR):
+    """L = (1/|D|) Σ_D CE(o, p) + λ_c · (L_err + L_imp), the terms of :class:`ESCM2DR`.
 
-    L_err = (1/|D|) Σ_D [ê + o·(e − ê)/sg(p)], L_imp = (1/|D|) Σ_O (e − ê)²/sg(p); e = CE(r, r̂), and ê is
-    what the imputation tower says of it; λ_c is ``conversion_weight``, 1 in the paper. Towers share
-    embeddings: apart, P2 would train the prediction exactly as IPS does. Use it as :class:`MultiIPW`, where
-    weights vary much.
-
-    Parameters
-    ----------
-    imputation_form
-        ``"P2"``, ê = softplus of the tower, as in the papers; ``"P1"`` or ``"P3"`` (METHODS §1.2).
-    detach_pred_in_imp
-        True: e has no gradient in L_imp, which then trains ê alone. False, as published (PaddleRec stops the
-        gradient of neither e nor ê): L_imp also draws r̂ to where its error is easy to predict.
+    Towers share embeddings: apart, P2 would train the prediction exactly as IPS does. Use it as
+    :class:`MultiIPW`, where weights vary much.
     """
 
     name: ClassVar[str] = "multi-dr"
     paper: ClassVar[str] = "Zhang 2020"
     when: ClassVar[str] = "doubly robust where clicks can teach the embeddings what conversions need"
-    imputation: ClassVar[str | None] = "P2"
-    towers: ClassVar[tuple[str, ...]] = ("prediction", "imputation")
 
-    conversion_weight: float = 1.0
-    imputation_form: FormName = "P2"
-    detach_pred_in_imp: bool = True
-
-    def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
-        """λ_c · (L_err + L_imp)."""
-        return self.conversion_weight * losses.dr_with_imputation(
-            observed.conversion,
-            tasks.of("prediction"),
-            self.tower.propensity(setting, observed),
-            tasks.of("imputation"),
-            form=self.imputation_form,
-            detach_prediction=self.detach_pred_in_imp,
-            density=tasks.density,
-        )
-
-    def _check(self) -> None:
-        super()._check()
-        require_choice("imputation_form", self.imputation_form, FORMS)
+    click_conversion_weight: float = 0.0

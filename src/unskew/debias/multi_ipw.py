@@ -1,21 +1,17 @@
-"""Multi-IPW: IPS and its propensity learned together on shared embeddings."""
+"""Multi-IPW: ESCM²-IPS without its term for clicks that convert, λ_g = 0 (METHODS §5.4)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
-from unskew import losses
-from unskew.debias.setting import Batch, Setting
-from unskew.debias.towers import MultiTask, Tasks
+from unskew.debias.escm2_ips import ESCM2IPS
 from unskew.registry import register
 
 
 @register(order=190)
 @dataclass(kw_only=True)
-class MultiIPW(MultiTask):
+class MultiIPW(ESCM2IPS):
     """L = (1/|D|) Σ_D CE(o, p) + λ_c · (1/|D|) Σ_O CE(r, r̂) / sg(p).
 
     p is the click tower or, as a weight, what ``calibration`` says; λ_c is ``conversion_weight``, 1 in the
@@ -27,9 +23,4 @@ class MultiIPW(MultiTask):
     paper: ClassVar[str] = "Zhang 2020"
     when: ClassVar[str] = "IPS where clicks can teach the embeddings what conversions need"
 
-    conversion_weight: float = 1.0
-
-    def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
-        """λ_c · (1/|D|) Σ_O CE(r, r̂) / sg(p)."""
-        p, logit = self.tower.propensity(setting, observed), tasks.observed["prediction"]
-        return self.conversion_weight * losses.ips(observed.conversion, logit, p, density=tasks.density)
+    click_conversion_weight: float = 0.0

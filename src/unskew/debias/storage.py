@@ -131,9 +131,8 @@ def _loaded(saved: SavedFolder, key: str, device: str, *at: str) -> Debiaser:
     """The model that the config describes there, with its weights by a key."""
     model = _restored(saved, *at)
     model.seeds_ = saved.seeds(*at, "seeds")
-    # Folders of earlier versions tell nothing, or of one part alone.
-    known = "ends" in saved.entry(*at, kind=dict).get("split", ())
-    model.split_ = _split(saved, model.members, *at) if known else None
+    is_split = "split" in saved.entry(*at, kind=dict)
+    model.split_ = _split(saved, model.members, *at) if is_split else None
     model.collapsed_ = _collapsed(saved, *at)
     model.device_ = resolve_device(device)
     model.recalibration_, model.beside_ = None, ()

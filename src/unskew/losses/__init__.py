@@ -70,8 +70,6 @@ from unskew.losses.tasks import (
     escm2_ips,
     esmm,
     gpl_propensity,
-    multi_dr,
-    multi_ipw,
 )
 from unskew.losses.weighted import att, ips, naive, snips, uips, uips_factor
 from unskew.metrics.sample_weight import bias_weight, error_weight, inverse_weight, variance_weight
@@ -103,8 +101,8 @@ OF_METHOD: dict[str, dict[str, Callable[..., Any]]] = {
         "propensity": stable_dr_propensity,
     },
     "tdr": {"prediction": tdr, "imputation": dr_jl_imputation, "targeting": tdr_epsilon},
-    "multi-ipw": {"prediction": multi_ipw},
-    "multi-dr": {"prediction": multi_dr},
+    "multi-ipw": {"prediction": escm2_ips},
+    "multi-dr": {"prediction": escm2_dr},
     "ddpo": {"prediction": ddpo},
     "att": {"first and second": ips, "start": naive, "prediction": att},
     "dcmt": {"prediction": dcmt},
@@ -119,7 +117,9 @@ OF_METHOD: dict[str, dict[str, Callable[..., Any]]] = {
     "kb-ips": {"prediction": kb_ips, "weight": kernel_balance},
     "kb-dr": {"prediction": kb_dr, "imputation": kb_dr_imputation, "weight": kernel_balance},
 }
-"""What each method trains, by the name of the method: one function, or several that learn in turn."""
+"""What each method trains, by the name of the method: one function, or several that learn in turn.
+
+Multi-IPW and Multi-DR are ESCM² with ``click_conversion_weight=0``."""
 
 __all__ = [
     "FORMS",
@@ -185,8 +185,6 @@ __all__ = [
     "kernels",
     "mrdr",
     "mrdr_imputation",
-    "multi_dr",
-    "multi_ipw",
     "naive",
     "snips",
     "squared_error",

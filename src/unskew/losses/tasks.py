@@ -170,27 +170,6 @@ def escm2_ips(
     return tasks + conversion_weight * ips(conversion, at_clicks, propensity, **only_clicks(space))
 
 
-def multi_ipw(
-    conversion: Float[Tensor, "*#batches #B"],
-    logit: OnBoth,
-    propensity: Float[Tensor, "*#batches #B"],
-    click_logit: OnBoth,
-    *,
-    conversion_weight: float = 1.0,
-    **space: Any,
-) -> Tensor:
-    """L = (1/|D|) Σ_D CE(o, p) + λ_c · (1/|D|) Σ_O CE(r, r̂)/sg(p): :func:`escm2_ips` with λ_g = 0.
-
-    Examples
-    --------
-    >>> zero, click = torch.zeros(2), torch.tensor([1.0, 0.0])
-    >>> multi_ipw(torch.tensor([1.0, 0.0]), zero, torch.tensor([0.5, 0.5]), zero, click=click)
-    tensor(1.3863)
-    """
-    space |= {"conversion_weight": conversion_weight, "click_conversion_weight": 0.0}
-    return escm2_ips(conversion, logit, propensity, click_logit, **space)
-
-
 def dr_with_imputation(
     conversion: Float[Tensor, "*#batches #B"],
     logit: OnBoth,
@@ -265,28 +244,6 @@ def escm2_dr(
         conversion, logit, propensity, imputation, form=form, detach_prediction=detach_prediction, **space
     )
     return tasks + conversion_weight * conversions
-
-
-def multi_dr(
-    conversion: Float[Tensor, "*#batches #B"],
-    logit: OnBoth,
-    propensity: Float[Tensor, "*#batches #B"],
-    imputation: OnBoth,
-    click_logit: OnBoth,
-    *,
-    conversion_weight: float = 1.0,
-    **options: Any,
-) -> Tensor:
-    """L = (1/|D|) Σ_D CE(o, p) + λ_c · (L_err + L_imp): :func:`escm2_dr` with λ_g = 0.
-
-    Examples
-    --------
-    >>> zero, click = torch.zeros(2), torch.tensor([1.0, 0.0])
-    >>> multi_dr(torch.tensor([1.0, 0.0]), zero, torch.tensor([0.5, 0.5]), zero, zero, click=click)
-    tensor(1.3863)
-    """
-    options |= {"conversion_weight": conversion_weight, "click_conversion_weight": 0.0}
-    return escm2_dr(conversion, logit, propensity, imputation, click_logit, **options)
 
 
 def ddpo(

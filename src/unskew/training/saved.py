@@ -26,7 +26,7 @@ from unskew import __version__
 from unskew.backbones import make_backbone
 from unskew.calibration import make_calibrator
 from unskew.errors import DataError, ParameterError, RunFolderError
-from unskew.estimator import Estimator, require, require_types, without_removed
+from unskew.estimator import Estimator, require, require_types
 from unskew.io.files import CONFIG, FEATURES, RUN, SCHEMA, heal, whole_folder
 from unskew.io.manifest import MANIFEST, faults, write_manifest
 from unskew.io.toml_text import to_toml
@@ -39,7 +39,7 @@ IDS_AT_ONCE = 1 << 16
 IDS_BUFFER_BYTES = 1 << 20
 """Ids that are read at a time, and bytes of their file: a file of a few kilobytes may hold very many."""
 
-FORMAT = 3
+FORMAT = 4
 """Raised when a folder of an earlier version can no longer be read."""
 
 Entry = TypeVar("Entry")
@@ -122,7 +122,7 @@ class SavedFolder:
         """What ``make`` makes of the parameters under a path of keys (:func:`restored_params`)."""
         table = self.entry(*path, kind=dict)
         try:
-            made = make(**restored_params(table, str(self.folder / CONFIG), **makers))
+            made = make(**restored_params(table, **makers))
             require_types(made)
         except (ParameterError, TypeError) as error:  # A TypeError: a dataclass has no such parameter.
             raise self.damaged(CONFIG, error) from error
@@ -388,12 +388,11 @@ def params_table(estimator: Estimator) -> dict[str, Any]:
     return table
 
 
-def restored_params(table: Mapping[str, Any], where: str, /, **makers: Callable[..., Any]) -> dict[str, Any]:
+def restored_params(table: Mapping[str, Any], /, **makers: Callable[..., Any]) -> dict[str, Any]:
     """Return the parameters of such a table of a file; nested estimators are made again by their names.
 
     ``makers`` tells, for further parameters, what makes them from a name and its parameters.
     """
-    table = without_removed(table, where)
     makers = {"backbone": make_backbone, "calibrator": make_calibrator, **makers}
     unset = table.get(NONE)
     require(isinstance(unset, list), f"a table of parameters has no list {NONE!r}", "save it again")
@@ -405,7 +404,7 @@ def restored_params(table: Mapping[str, Any], where: str, /, **makers: Callable[
             )
             kind = value.get("name")
             require(isinstance(kind, str), f"{name} has no name", "save it again")
-            inner = restored_params({key: v for key, v in value.items() if key != "name"}, where)
+            inner = restored_params({key: v for key, v in value.items() if key != "name"})
             params[name] = makers[name](kind, **inner)
         elif name != NONE:
             params[name] = tuple(value) if isinstance(value, list) else value
