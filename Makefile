@@ -53,9 +53,10 @@ demo: $(VENV)/.installed  ## a synthetic world from log to report, about a minut
 	$(BIN)/unskew run --data synthetic $(DEMO_WORLD) --crossfit 3 --propensity-epochs 30 \
 		--out runs/demo --overwrite
 
-lint: $(VENV)/.installed-test  ## ruff
+lint: $(VENV)/.installed-test  ## ruff, and the budgets of packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/house.py
 
 typecheck: $(VENV)/.installed-test  ## mypy --strict on src
 	$(BIN)/mypy
