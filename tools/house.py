@@ -124,7 +124,9 @@ def main() -> int:
     budgets: dict[str, int] = project["house"]["budget"]
     may_be_long = set(project["house"]["long_signatures"])
     may_be_complex = {
-        path for path, rules in project["ruff"]["lint"]["per-file-ignores"].items() if "C901" in rules
+        path
+        for path, rules in project["ruff"]["lint"]["per-file-ignores"].items()
+        if path.startswith("src/") and "C901" in rules
     }
     now = sizes()
     long = list(long_signatures())
