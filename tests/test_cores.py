@@ -10,8 +10,6 @@ import pytest
 import unskew as us
 from unskew import evaluation
 from unskew.cores import usable_cores
-from unskew.datasets import impression_files
-from unskew.datasets.impression_world import ImpressionWorld
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +39,7 @@ def test_a_system_without_affinity_has_all_cores(monkeypatch):
     assert usable_cores() == 1
 
 
-@pytest.mark.parametrize("module", [evaluation, impression_files])
-def test_no_more_threads_are_started(monkeypatch, tmp_path, module):
+def test_no_more_threads_are_started(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     started = []
 
@@ -51,11 +48,7 @@ def test_no_more_threads_are_started(monkeypatch, tmp_path, module):
             started.append(threads)
             super().__init__(threads)
 
-    monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)
-    if module is evaluation:
-        data = us.load("synthetic", n_users=40, n_items=30, density=0.2)
-        us.evaluate(us.Naive(backbone=us.MF(dim=2), epochs=1).fit(data.train, seeds=3), data.test)
-    else:
-        world = ImpressionWorld(n_rows=1_000, n_users=100, n_items=50)
-        impression_files.write_world(world, tmp_path, files=1, test_rows=0)
+    monkeypatch.setattr(evaluation, "ThreadPoolExecutor", Pool)
+    data = us.load("synthetic", n_users=40, n_items=30, density=0.2)
+    us.evaluate(us.Naive(backbone=us.MF(dim=2), epochs=1).fit(data.train, seeds=3), data.test)
     assert started == [2]

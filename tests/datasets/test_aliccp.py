@@ -135,8 +135,16 @@ def test_a_half_downloaded_folder_lists_what_was_expected_and_found(tmp_path, na
             r"train\.csv, line 13: 3 features are announced, and 2 are there",
         ),
         (NAMES[0], lambda text: text[:-12], r"line 13: a feature is not field, feature and value between"),
-        (NAMES[0], lambda text: text + "14,0\n", r"train\.csv: cannot be read: .*Expected 6 columns, got 2"),
-        (NAMES[0], lambda text: text.replace("0,0,0,a", "0,x,0,a"), r"train\.csv: cannot be read: .*'x'"),
+        (
+            NAMES[0],
+            lambda text: text + "14,0\n",
+            r"cannot be read as CSV: .*Expected 6 columns, got 2",
+        ),
+        (
+            NAMES[0],
+            lambda text: text.replace("0,0,0,a", "0,x,0,a"),
+            r"cannot be read as CSV: .*'x'",
+        ),
         (NAMES[0], lambda text: text.replace("205\x02", "204\x02"), r"line 1: the row has no field 205"),
         (
             NAMES[1],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_root
-from unskew.datasets.events import blocks_without_header, event_logs, own_features, require_rows
+from unskew.datasets.dataset import Dataset, Protocol, find_files
+from unskew.datasets.events import csv_blocks, event_logs, own_features, require_rows
 from unskew.errors import DataError
 from unskew.log import Category, Wanted
 from unskew.registry import register
 
-SAMPLES, COMMON = "sample_skeleton_{}.csv", "common_features_{}.csv"
-FOLDERS = ("sample_{}", ".")
+SAMPLES, COMMON = "sample_skeleton_{0}.csv", "common_features_{0}.csv"
+FOLDERS = ("", "sample_{0}/")
 """Where the archives ``sample_train.tar.gz`` and ``sample_test.tar.gz`` may be unpacked to."""
 
 USER_ID, ITEM_ID = "101", "205"
@@ -65,22 +65,19 @@ def aliccp(
         Only the first rows of each log; None reads all.
     """
     require_rows(rows)
-    top = require_root(root, "aliccp")
-    names = [name.format(part) for part in ("train", "test") for name in (SAMPLES, COMMON)]
-    found = {name: path for name in names if (path := _find(top, name))}
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise missing_files(top, names, missing, REMEDY)
-    tables = [
-        _table(found[SAMPLES.format(part)], found[COMMON.format(part)], features is not False, rows)
-        for part in ("train", "test")
+    layouts = [
+        [f"{folder}{name}".format(log) for log in ("train", "test") for name in (SAMPLES, COMMON)]
+        for folder in FOLDERS
     ]
+    paths = find_files(root, "aliccp", layouts, REMEDY)
+    samples = paths[::2]
+    tables = [_table(*files, features is not False, rows) for files in zip(samples, paths[1::2], strict=True)]
     fields = [name for name in tables[0].column_names if name.startswith("field_")]
     wanted = own_features(features, [Category(name) for name in fields], ignore)
     sizes = tuple(len(table) for table in tables)
     train, test, facts = event_logs(
         tables,
-        [found[SAMPLES.format(part)] for part in ("train", "test")],
+        samples,
         user="user",
         item="item",
         click="click",
@@ -101,76 +98,71 @@ def aliccp(
     )
 
 
-def _find(top: Path, name: str) -> Path | None:
-    part = "train" if "train" in name else "test"
-    places = (top / folder.format(part) / name for folder in FOLDERS)
-    return next((path for path in places if path.is_file()), None)
-
-
 def _table(samples: Path, common: Path, features: bool, rows: int | None) -> Any:
-    """The rows of a log, joined with the features that several rows share."""
-    index, shared = _common(common, OF_COMMON if features else ())
-    parts = []
-    for block, first in _numbered(blocks_without_header(samples, SAMPLE_TYPES, REMEDY, rows)):
-        where = f"{samples}, line {{}}"
-        fields = _fields(block, first, where, (ITEM_ID, *(OF_SAMPLE if features else ())))
-        at = pc.index_in(block.column("common_feature_index"), value_set=index)
-        if at.null_count:
-            row = int(np.flatnonzero(at.is_null())[0])
-            raise DataError(
-                f"common_feature_index {block.column('common_feature_index')[row]} is not in {common.name}",
-                where=where.format(first + row + 1),
-                remedy=REMEDY,
-            )
-        columns = {"click": block.column("click"), "conversion": block.column("conversion")}
-        columns |= {"user": shared[USER_ID].take(at), "item": fields.pop(ITEM_ID)}
-        _require_ids(columns, where, first)
-        columns |= {f"field_{name}": shared[name].take(at) for name in (OF_COMMON if features else ())}
-        columns |= {f"field_{name}": values for name, values in fields.items()}
-        parts.append(pa.table(columns))
-    return pa.concat_tables(parts)
-
-
-def _common(file: Path, wanted: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
-    """Indices and their features, a row for each index."""
-    index, fields = [], []
-    for block, first in _numbered(blocks_without_header(file, COMMON_TYPES, REMEDY)):
-        index.append(block.column("common_feature_index"))
-        fields.append(_fields(block, first, f"{file}, line {{}}", (USER_ID, *wanted)))
-    joined = {name: pa.concat_arrays([each[name] for each in fields]) for name in fields[0]}
-    return pa.concat_arrays(index), joined
-
-
-def _numbered(blocks: Iterator[Any]) -> Iterator[tuple[Any, int]]:
+    """Read the rows of a log, joined with the features that several rows share."""
+    # A row for each index of the common features.
+    lines, fields = [], []
     first = 0
-    for block in blocks:
-        yield block, first
+    for block in csv_blocks(common, COMMON_TYPES, REMEDY, header=False):
+        lines.append(block.column("common_feature_index"))
+        fields.append(_fields(block, first, common, (USER_ID, *(OF_COMMON if features else ()))))
         first += block.num_rows
+    index = pa.concat_arrays(lines)
+    shared = {name: pa.concat_arrays([values[name] for values in fields]) for name in fields[0]}
+    tables = []
+    first = 0
+    for block in csv_blocks(samples, SAMPLE_TYPES, REMEDY, rows, header=False):
+        of_samples = _fields(block, first, samples, (ITEM_ID, *(OF_SAMPLE if features else ())))
+        names = block.column("common_feature_index")
+        at = pc.index_in(names, value_set=index)
+        problem = f"common_feature_index {{}} is not in {common.name}"
+        _require(at.is_valid(), first, samples, problem, names)
+        columns = {"click": block.column("click"), "conversion": block.column("conversion")}
+        columns |= {"user": shared[USER_ID].take(at), "item": of_samples.pop(ITEM_ID)}
+        for role, field in (("user", USER_ID), ("item", ITEM_ID)):
+            _require(columns[role].is_valid(), first, samples, f"the row has no field {field} (its {role})")
+        columns |= {f"field_{name}": shared[name].take(at) for name in (OF_COMMON if features else ())}
+        columns |= {f"field_{name}": values for name, values in of_samples.items()}
+        tables.append(pa.table(columns))
+        first += block.num_rows
+    return pa.concat_tables(tables)
 
 
-def _fields(block: Any, first: int, where: str, wanted: tuple[str, ...]) -> dict[str, Any]:
-    """Ids of features of some fields, one for each row: null where the row has none, the first of several.
+def _require(right: Any, first: int, file: Path, problem: str, *values: Any) -> None:
+    """Raise an error for the first row of a block that is not right; ``first`` rows stand before the block.
+
+    Parameters
+    ----------
+    problem, values
+        A text with a place for each value of the row.
+    """
+    if not (right := np.asarray(right)).all():
+        row = int(np.argmin(right))
+        said = problem.format(*(column[row] for column in values))
+        raise DataError(said, where=f"{file}, line {first + row + 1}", remedy=REMEDY)
+
+
+def _fields(block: Any, first: int, file: Path, wanted: tuple[str, ...]) -> dict[str, Any]:
+    """Return one feature a row of some fields: null where a row has none, the first of several.
 
     A feature list is ``field \\x02 feature \\x03 value``, joined by ``\\x01``.
     """
     lists = pc.split_pattern(block.column("features"), "\x01")
     announced, there = block.column("count").to_numpy(), pc.list_value_length(lists).to_numpy()
-    _require_all(announced, there, first, where)
+    problem = "{} features are announced, and {} are there"
+    _require(announced == there, first, file, problem, announced, there)
     # A regular expression for both separators takes several times as long.
     triple = pc.split_pattern(pc.replace_substring(pc.list_flatten(lists), "\x03", "\x02"), "\x02")
     row = pc.list_parent_indices(lists).to_numpy()
-    if not (lengths := pc.list_value_length(triple).to_numpy() == 3).all():
-        line = first + int(row[np.flatnonzero(~lengths)[0]]) + 1
-        raise DataError(
-            "a feature is not field, feature and value between \\x02 and \\x03",
-            where=where.format(line),
-            remedy=REMEDY,
-        )
+    is_whole = np.ones(block.num_rows, dtype=bool)
+    is_whole[row[pc.list_value_length(triple).to_numpy() != 3]] = False
+    problem = "a feature is not field, feature and value between \\x02 and \\x03"
+    _require(is_whole, first, file, problem)
     field = pc.dictionary_encode(pc.list_element(triple, 0))
     codes = field.indices.to_numpy()
     known = field.dictionary.to_pylist()
     feature = pc.list_element(triple, 1)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in wanted:
         ids = np.zeros(block.num_rows, dtype=np.int64)
         missing = np.ones(block.num_rows, dtype=bool)
@@ -179,28 +171,5 @@ def _fields(block: Any, first: int, where: str, wanted: tuple[str, ...]) -> dict
             places = np.flatnonzero(codes == known.index(name))[::-1]
             ids[row[places]] = pc.cast(feature.take(pa.array(places)), pa.int64()).to_numpy()
             missing[row[places]] = False
-        found[name] = pa.array(ids, mask=missing)
-    return found
-
-
-def _require_all(announced: Any, there: Any, first: int, where: str) -> None:
-    """An error for a line that was cut: it says how many features it has."""
-    wrong = announced != there
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise DataError(
-            f"{announced[row]} features are announced, and {there[row]} are there",
-            where=where.format(first + row + 1),
-            remedy=REMEDY,
-        )
-
-
-def _require_ids(columns: dict[str, Any], where: str, first: int) -> None:
-    for role, field in (("user", USER_ID), ("item", ITEM_ID)):
-        if columns[role].null_count:
-            row = int(np.flatnonzero(columns[role].is_null())[0])
-            raise DataError(
-                f"the row has no field {field} (its {role})",
-                where=where.format(first + row + 1),
-                remedy=REMEDY,
-            )
+        values[name] = pa.array(ids, mask=missing)
+    return values

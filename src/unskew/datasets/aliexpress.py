@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_root
-from unskew.datasets.events import blocks_with_header, column_names_of, event_logs, own_features, require_rows
+from unskew.datasets.dataset import Dataset, Protocol, find_files
+from unskew.datasets.events import column_names_of, csv_blocks, event_logs, own_features, require_rows
 from unskew.errors import DataError
 from unskew.estimator import require_choice
 from unskew.log import Category, Feature, Number, Wanted
@@ -52,13 +52,9 @@ def aliexpress(
     """
     require_choice("country", country, COUNTRIES)
     require_rows(rows)
-    top = require_root(root, "aliexpress")
-    places = [top / name for name in (country, f"AliExpress_{country}", ".")]
-    folder = max(places, key=lambda place: sum((place / name).is_file() for name in FILES))
-    missing = [name for name in FILES if not (folder / name).is_file()]
-    if missing:
-        raise missing_files(top, FILES, missing, REMEDY)
-    files = [folder / name for name in FILES]
+    folders = (country, f"AliExpress_{country}", ".")
+    layouts = [[f"{folder}/{name}" for name in FILES] for folder in folders]
+    files = find_files(root, "aliexpress", layouts, REMEDY)
     types = _types(files, features is not False)
     kinds: list[Feature] = [
         *(Category(name) for name in types if name.startswith(CATEGORIES)),
@@ -117,7 +113,7 @@ def _types(files: list[Path], features: bool) -> dict[str, Any]:
 
 
 def _table(file: Path, types: dict[str, Any], rows: int | None) -> Any:
-    table = pa.Table.from_batches(list(blocks_with_header(file, types, REMEDY, rows)))
+    table = pa.Table.from_batches(list(csv_blocks(file, types, REMEDY, rows)))
     return table.append_column("place", pa.array(_places(table.column(SEARCH))))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_root, without_leaked_cells
+from unskew.datasets.dataset import Dataset, Protocol, find_files, without_leaked_cells
 from unskew.errors import DataError
 from unskew.estimator import require_whole
 from unskew.io.vocabulary import Vocabulary
@@ -17,8 +17,8 @@ from unskew.registry import register
 
 N_USERS, N_ITEMS = 290, 300
 HIGHEST_RATING = 5
-FEATURE_FOLDER = "user_item_features"
-"""The official archive keeps the feature files in this subfolder; copies often keep them beside."""
+FEATURE_FOLDERS = ("", "user_item_features/")
+"""Copies often keep the feature files beside the ratings, the official archive in a subfolder."""
 
 RATINGS = ("train.ascii", "test.ascii")
 FEATURES = ("user_features", "item_features")
@@ -48,15 +48,11 @@ def coat(
         Read the feature files too (one column of 0/1 for each value of each feature).
     """
     require_whole(2, HIGHEST_RATING, positive_rating=positive_rating)
-    folder = require_root(root, "coat")
-    expected = [*RATINGS]
-    if features:
-        expected += [f"{name}.ascii" for name in FEATURES] + [f"{name}_map.txt" for name in FEATURES]
-    paths = {name: path for name in expected if (path := _find(folder, name))}
-    missing = [name for name in expected if name not in paths]
-    if missing:
-        remedy = f"{REMEDY}, or ask for features=False" if set(missing).isdisjoint(RATINGS) else REMEDY
-        raise missing_files(folder, expected, missing, remedy)
+    of_features = [f"{name}{end}" for name in FEATURES for end in (".ascii", "_map.txt")] if features else []
+    layouts = [[*RATINGS, *(f"{folder}{name}" for name in of_features)] for folder in FEATURE_FOLDERS]
+    remedy = f"{REMEDY}, or ask for features=False if only its features are missing" if features else REMEDY
+    paths = {path.name: path for path in find_files(root, "coat", layouts, remedy)}
+    shipped = paths[RATINGS[0]].with_name(PROPENSITIES)
 
     shared: dict[str, Any] = {
         "users": Vocabulary.range(N_USERS, name="user"),
@@ -83,20 +79,13 @@ def coat(
     test, facts = without_leaked_cells(train, test, protocol)
     facts |= {"positive_rating": positive_rating, "note": "test: 16 coats shown at random to each person"}
     extra = {}
-    if (folder / PROPENSITIES).is_file():
-        extra["shipped_propensities"] = _matrix(folder / PROPENSITIES, N_USERS, N_ITEMS)
+    if shipped.is_file():
+        extra["shipped_propensities"] = _matrix(shipped, N_USERS, N_ITEMS)
     return Dataset(name="coat", test_is="random", train=train, test=test, facts=facts, extra=extra)
 
 
-def _find(folder: Path, name: str) -> Path | None:
-    for path in (folder / name, folder / FEATURE_FOLDER / name):
-        if path.is_file():
-            return path
-    return None
-
-
 def _matrix(path: Path, n_rows: int, n_columns: int) -> NDArray[np.float64]:
-    """Numbers separated by blanks, one row a line; any other shape is a wrong or truncated file."""
+    """Read numbers separated by blanks, one row a line; refuse a file of any other shape."""
     expected = f"expected {n_rows} lines of {n_columns} numbers"
     try:
         lines = path.read_text(encoding="ascii").splitlines()

@@ -161,7 +161,7 @@ def without_leaked_cells(train: Log, test: Log, protocol: Protocol) -> tuple[Log
 
 
 def require_root(root: str | Path | None, name: str) -> Path:
-    """The folder of a dataset that cannot be shipped with the library."""
+    """Return the folder of a dataset that cannot be shipped with the library."""
     if root is None:
         raise ParameterError(
             f"the dataset '{name}' needs the folder of its files", remedy="give root= (--root)"
@@ -173,8 +173,27 @@ def require_root(root: str | Path | None, name: str) -> Path:
     return folder
 
 
+def find_files(
+    root: str | Path | None, name: str, layouts: Sequence[Sequence[str]], remedy: str
+) -> list[Path]:
+    """Return the files of a dataset, in the layout that has most of them; refuse an incomplete folder.
+
+    Parameters
+    ----------
+    layouts
+        Paths below the folder, one line for each way to lay the same files out. Messages name the first line.
+    """
+    top = require_root(root, name)
+    present = [[(top / path).is_file() for path in paths] for paths in layouts]
+    best = max(range(len(layouts)), key=lambda number: sum(present[number]))
+    missing = [path for path, there in zip(layouts[0], present[best], strict=True) if not there]
+    if missing:
+        raise missing_files(top, layouts[0], missing, remedy)
+    return [top / path for path in layouts[best]]
+
+
 def missing_files(folder: Path, expected: Sequence[str], missing: Sequence[str], remedy: str) -> DataError:
-    """The error for a wrong or half-downloaded folder: what was expected, and what was found."""
+    """Return the error for a wrong or half-downloaded folder, with the files expected and those present."""
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     return DataError(
         f"{', '.join(missing)} missing; expected {', '.join(expected)}; found {listed(found) or 'no files'}",

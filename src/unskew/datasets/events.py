@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,67 +17,79 @@ from unskew.io.tables import csv_source, open_csv, reading, require_columns
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Feature, Log, Wanted
 from unskew.log.checks import names_of
+from unskew.log.described import AUTO, sources_of
 
 BLOCK_BYTES = 1 << 23
 """Bytes of a file without a header that are parsed at a time; no line may have more."""
 
 
 def require_rows(rows: Any) -> None:
-    """An error for a number of rows that is none; None means all."""
+    """Raise an error unless ``rows`` is a number of rows, or None for all."""
     if rows is not None:
         require_whole(1, rows=rows)
 
 
-def blocks_with_header(
-    file: Path, types: Mapping[str, Any], remedy: str, rows: int | None = None
+def csv_blocks(
+    file: Path, types: Mapping[str, Any], remedy: str, rows: int | None = None, *, header: bool = True
 ) -> Iterator[Any]:
-    """Record batches of some columns of a CSV file with a header."""
-    with _remedied(file, remedy), reading(file) as delimiter:
-        require_columns(list(types), column_names_of(file), file)
-        with open_csv(file, delimiter or ",", list(types), dict(types)) as reader:
-            yield from _first(reader, rows, file, remedy)
+    """Read a CSV file as record batches of some of its columns; refuse one without rows.
 
-
-def blocks_without_header(
-    file: Path, types: Mapping[str, Any], remedy: str, rows: int | None = None
-) -> Iterator[Any]:
-    """Record batches of a CSV file whose lines begin at once and quote nothing."""
-    with _remedied(file, remedy), reading(file):
-        try:
-            reader = pa.csv.open_csv(
-                csv_source(file),
-                read_options=pa.csv.ReadOptions(column_names=list(types), block_size=BLOCK_BYTES),
-                parse_options=pa.csv.ParseOptions(quote_char=False),
-                convert_options=pa.csv.ConvertOptions(column_types=dict(types), strings_can_be_null=False),
-            )
-            with reader:
-                yield from _first(reader, rows, file, remedy)
-        except pa.ArrowInvalid as error:
-            raise DataError(
-                f"cannot be read: {str(error).splitlines()[0]}", where=str(file), remedy=remedy
-            ) from error
+    Parameters
+    ----------
+    remedy
+        What every data error advises: to download the file again.
+    rows
+        Only so many of the first rows; None reads all.
+    header
+        False for files whose lines begin at once and quote nothing; ``types`` then name all their columns.
+    """
+    try:
+        with reading(file) as delimiter:
+            if header:
+                require_columns(list(types), column_names_of(file), file)
+                opened = open_csv(file, delimiter or ",", list(types), dict(types))
+            else:
+                opened = pa.csv.open_csv(
+                    csv_source(file),
+                    read_options=pa.csv.ReadOptions(column_names=list(types), block_size=BLOCK_BYTES),
+                    parse_options=pa.csv.ParseOptions(quote_char=False),
+                    convert_options=pa.csv.ConvertOptions(
+                        column_types=dict(types), strings_can_be_null=False
+                    ),
+                )
+            read = 0
+            with opened as reader:
+                for block in reader:
+                    block = block if rows is None else block.slice(0, rows - read)
+                    read += block.num_rows
+                    if block.num_rows:
+                        yield block
+                    if read == rows:
+                        break
+            if not read:
+                raise DataError("the file has no rows", where=str(file), remedy=remedy)
+    except DataError as error:
+        raise DataError(error.problem, where=error.where or str(file), remedy=remedy) from error
 
 
 def column_names_of(file: Path) -> list[str]:
-    """The header of a CSV file."""
+    """Return the header of a CSV file."""
     with reading(file) as delimiter, open_csv(file, delimiter or ",", None, {}) as reader:
         return list(reader.schema.names)
 
 
 def own_features(
-    wanted: Wanted | bool | None, own: Sequence[Feature], ignore: Collection[str] = ()
+    wanted: Wanted | bool | None, own: Sequence[Feature | str], ignore: Collection[str] = ()
 ) -> list[Feature | str] | None:
-    """Features as they are asked for; ``"auto"`` stands for those that a dataset declares, None for none."""
+    """Return the features that are asked for, with a dataset's own in the place of ``"auto"``."""
     if wanted is None or isinstance(wanted, bool):
         return None
-    given = [wanted] if isinstance(wanted, str) else list(wanted)
-    named: list[Feature | str] = [each for each in given if each != "auto"]
-    if len(named) == len(given):
+    asked = [wanted] if isinstance(wanted, str) else list(wanted)
+    named: list[Feature | str] = [feature for feature in asked if feature != AUTO]
+    if len(named) == len(asked):
         return named
-    known = {each if isinstance(each, str) else each.source for each in named} | set(
-        names_of("ignore", ignore)
-    )
-    return [*named, *(each for each in own if each.source not in known)]
+    known = {*sources_of(named), *names_of("ignore", ignore)}
+    return [*named, *(feature for feature in own if not known.intersection(sources_of([feature])))]
 
 
 def event_logs(
@@ -89,9 +100,10 @@ def event_logs(
     features: Sequence[Feature | str] | None = None,
     **columns: Any,
 ) -> tuple[Log, Log, dict[str, Any]]:
-    """Training and test log of tables of impressions, whose ids are coded together, and what is new in test.
+    """Make the training and the test log of tables of impressions, and count what is new in the test log.
 
-    A row is an event of its own: a test row is kept though its pair was clicked in training.
+    Ids are coded together. A row is an event of its own: a test row is kept though its pair was clicked in
+    training.
 
     Parameters
     ----------
@@ -129,31 +141,3 @@ def event_logs(
 def _new(code: Any, known: Any, size: int) -> int:
     """How many codes are not among those known."""
     return int((np.bincount(known, minlength=size) == 0)[code].sum())
-
-
-def _first(reader: Any, rows: int | None, file: Path, remedy: str) -> Iterator[Any]:
-    """The first rows of a reader, or all; a file without any is an error."""
-    left = rows
-    found = False
-    for block in reader:
-        part = block if left is None else block.slice(0, left)
-        if part.num_rows:
-            found = True
-            yield part
-        if left is not None:
-            left -= part.num_rows
-            if left <= 0:
-                break
-    if not found:
-        raise DataError("the file has no rows", where=str(file), remedy=remedy)
-
-
-@contextmanager
-def _remedied(file: Path, remedy: str) -> Iterator[None]:
-    """Data errors inside get the remedy of the dataset: to download the file again."""
-    try:
-        yield
-    except DataError as error:
-        if error.remedy == remedy:
-            raise
-        raise DataError(error.problem, where=error.where or str(file), remedy=remedy) from error

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from unskew.cores import usable_cores
 from unskew.datasets.impression_tables import COLUMNS, TRUTH, log_table, test_table, truth_table
 from unskew.datasets.impression_world import ImpressionWorld
 from unskew.errors import ParameterError, RunFolderError
@@ -22,29 +19,24 @@ from unskew.io.files import check_place, whole_file, write_json
 from unskew.progress import SILENT, Progress
 
 DESCRIPTION = "world.json"
-"""What the folder holds; it is written first, so that a later process knows what to go on with."""
+"""Says what the folder holds. It is written first, so that a later call knows what is missing."""
 
 FORMAT = 1
 ROWS_PER_FILE = 1 << 22
 """Rows of a file, about, where the number of files is not given."""
 
-THREADS = 2
-"""Chunks that are drawn at once, while another is written."""
-
 COMPRESSION = "lz4"
-DICTIONARIES = ("country", "category", "device", "position", "true_examination")
-"""Columns of few values; for others Parquet's dictionaries cost time and save little."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a call did."""
+    """The outcome of a call."""
 
     folder: Path
     rows: int
     files: int
     files_kept: int
-    """Those that an earlier call had written."""
+    """Files that an earlier call had written."""
     bytes: int
 
 
@@ -79,16 +71,8 @@ def write_world(
             remedy="give fewer files, or leave it out",
         )
     require_whole(0, test_rows=test_rows)
-    description = {
-        "world": "impressions",
-        "format": FORMAT,
-        "parameters": asdict(world),
-        "files": count,
-        "test_rows": test_rows,
-        "truth": truth,
-    }
-    _begin(target, description)
-    world.prepare()
+    options = {"files": count, "test_rows": test_rows, "truth": truth}
+    _begin(target, {"world": "impressions", "format": FORMAT, "parameters": asdict(world), **options})
     bounds = [number * world.n_chunks // count for number in range(count + 1)]
     kept = 0
     tracker = progress.task("impressions", world.n_rows)
@@ -98,115 +82,77 @@ def write_world(
         name = f"part-{number:05d}-of-{count:05d}.parquet"
         places = [target / "log" / name, *([target / "truth" / name] if truth else [])]
         tracker.say(name)
-        if all(_is_whole(place, rows) for place in places):
-            kept += 1
-            tracker.advance(rows)
-            continue
-        _write(places, _drawn(world, chunks, truth), tracker)
+        drawn = (world.chunk(chunk) for chunk in chunks)
+        tables = ((log_table(world, chunk), truth_table(chunk))[: len(places)] for chunk in drawn)
+        kept += not _write(places, rows, tables)
+        tracker.advance(rows)
     if test_rows:
-        _write_test(world, target, test_rows, truth)
+        shown = world.random(test_rows)
+        places = [target / "test.parquet", *([target / "test_truth.parquet"] if truth else [])]
+        _write(places, len(shown["user"]), [(test_table(world, shown), truth_table(shown))[: len(places)]])
     tracker.finish()
     size = sum(path.stat().st_size for path in target.rglob("*.parquet"))
     return Written(target, world.n_rows, count, kept, size)
 
 
 def _begin(folder: Path, description: dict[str, Any]) -> None:
-    """Say what the folder will hold, or find that it holds just this."""
+    """Describe a new folder, or check that an old one holds the same world."""
     check_place(folder)
     place = folder / DESCRIPTION
-    if place.is_file():
-        try:
-            found = json.loads(place.read_text(encoding="utf-8"))
-        except ValueError:
-            found = None
-        if not isinstance(found, dict) or not description.keys() <= found.keys():
+    if not place.is_file():
+        if folder.is_dir() and any(folder.iterdir()):
             raise RunFolderError(
-                f"{DESCRIPTION} is not what unskew wrote", where=str(folder), remedy="choose another --out"
+                "is a folder with other things in it", where=str(folder), remedy="choose another --out"
             )
-        differing = [_difference(name, found[name], given) for name, given in description.items()]
-        if any(differing):
-            raise RunFolderError(
-                f"holds another world: {', '.join(filter(None, differing))}",
-                where=str(folder),
-                remedy="choose another --out, or give the same options to go on with it",
-            )
+        columns = {"log": dict(COLUMNS), **({"truth": dict(TRUTH)} if description["truth"] else {})}
+        for name in columns:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        write_json(place, {**description, "columns": columns})
         return
-    if folder.is_dir() and any(folder.iterdir()):
+    try:
+        written = json.loads(place.read_text(encoding="utf-8"))
+        there, here = ({**told, **told["parameters"]} for told in (written, description))
+        differing = [
+            f"{name} {there[name]!r} there and {value!r} here"
+            for name, value in here.items()
+            if name != "parameters" and there[name] != value
+        ]
+    except (ValueError, KeyError, TypeError) as error:
         raise RunFolderError(
-            "is a folder with other things in it", where=str(folder), remedy="choose another --out"
+            f"{DESCRIPTION} is not what unskew wrote", where=str(folder), remedy="choose another --out"
+        ) from error
+    if differing:
+        raise RunFolderError(
+            f"holds another world: {', '.join(differing)}",
+            where=str(folder),
+            remedy="choose another --out, or give the same options to go on with it",
         )
-    for part in ("log", "truth") if description["truth"] else ("log",):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    columns = {"log": dict(COLUMNS), **({"truth": dict(TRUTH)} if description["truth"] else {})}
-    write_json(place, {**description, "columns": columns})
-
-
-def _difference(name: str, found: Any, given: Any) -> str:
-    if isinstance(found, dict) and isinstance(given, dict):
-        names = sorted(found.keys() | given.keys())
-        inside = (_difference(each, found.get(each), given.get(each)) for each in names)
-        return ", ".join(filter(None, inside))
-    return "" if found == given else f"{name} {found!r} there and {given!r} here"
 
 
 def _is_whole(place: Path, rows: int) -> bool:
-    """Whether a file is there; it was moved into place when it was whole."""
+    """Return whether a file is there; it was moved into place when it was whole."""
     if not place.is_file():
         return False
-    found = pq.read_metadata(place).num_rows
-    if found != rows:
+    there = pq.read_metadata(place).num_rows
+    if there != rows:
         raise RunFolderError(
-            f"holds {found:,} rows where {rows:,} belong", where=str(place), remedy="delete this file"
+            f"holds {there:,} rows where {rows:,} belong", where=str(place), remedy="delete this file"
         )
     return True
 
 
-def _drawn(world: ImpressionWorld, chunks: Sequence[int], truth: bool) -> Iterator[tuple[Any, ...]]:
-    """Tables of chunks in their order, some of them drawn ahead by threads."""
-
-    def tables(number: int) -> tuple[Any, ...]:
-        chunk = world.chunk(number)
-        return (log_table(world, chunk), *([truth_table(chunk)] if truth else []))
-
-    with ThreadPoolExecutor(min(THREADS, usable_cores())) as pool:
-        pending: deque[Future[tuple[Any, ...]]] = deque()
-        for number in chunks:
-            pending.append(pool.submit(tables, number))
-            if len(pending) > THREADS:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-
-
-def _write(places: Sequence[Path], tables: Iterator[tuple[Any, ...]], tracker: Any) -> None:
-    """Files side by side, a row group for each table."""
+def _write(places: Sequence[Path], rows: int, chunks: Iterable[Sequence[Any]]) -> bool:
+    """Write files side by side, a row group a table; return False where they are there already."""
+    if all(_is_whole(place, rows) for place in places):
+        return False
     with ExitStack() as stack:
         besides = [stack.enter_context(whole_file(place)) for place in places]
-        with ExitStack() as open_files:
-            writers: list[Any] = []
-            for parts in tables:
-                if not writers:
-                    writers = [
-                        open_files.enter_context(
-                            pq.ParquetWriter(
-                                beside,
-                                part.schema,
-                                compression=COMPRESSION,
-                                use_dictionary=[name for name in DICTIONARIES if name in part.schema.names],
-                            )
-                        )
-                        for beside, part in zip(besides, parts, strict=True)
-                    ]
-                for writer, part in zip(writers, parts, strict=True):
-                    writer.write_table(part, row_group_size=len(part))
-                if tracker is not None:
-                    tracker.advance(len(parts[0]))
-
-
-def _write_test(world: ImpressionWorld, target: Path, rows: int, truth: bool) -> None:
-    places = [target / "test.parquet", *([target / "test_truth.parquet"] if truth else [])]
-    chunk = world.random(rows)
-    if all(_is_whole(place, len(chunk["user"])) for place in places):
-        return
-    tables = (test_table(world, chunk), *([truth_table(chunk)] if truth else []))
-    _write(places, iter([tables]), None)
+        writers: list[Any] = []
+        for tables in chunks:
+            writers = writers or [
+                stack.enter_context(pq.ParquetWriter(beside, table.schema, compression=COMPRESSION))
+                for beside, table in zip(besides, tables, strict=True)
+            ]
+            for writer, table in zip(writers, tables, strict=True):
+                writer.write_table(table, row_group_size=len(table))
+    return True

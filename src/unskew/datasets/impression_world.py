@@ -220,10 +220,6 @@ class ImpressionWorld:
         """Return the features of items; topics as bits."""
         return {name: self._items[name][item] for name in ("category", "brand", "price", "tags")}
 
-    def prepare(self) -> None:
-        """Make the tables and intercepts now, before threads ask for them."""
-        assert self._intercepts
-
     def _key(self, purpose: str) -> np.uint64:
         return np.uint64(stream(self.seed, f"impressions: {purpose}"))
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.datasets.dataset import Dataset, Protocol
+from unskew.datasets.events import own_features
 from unskew.datasets.impression_tables import COLUMNS, OUTCOMES, log_table, test_table, truth_table
 from unskew.datasets.impression_world import Columns, ImpressionWorld, take
 from unskew.errors import ParameterError
 from unskew.estimator import require_whole
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log, Wanted
-from unskew.log.described import AUTO, without_auto
 from unskew.registry import register
 
 NO_FEATURES = ("user", "item", "session", *OUTCOMES)
@@ -93,7 +93,7 @@ def impressions(
     }
     chunks = [world.chunk(number) for number in range(world.n_chunks)]
     table = pa.concat_tables([log_table(world, chunk) for chunk in chunks])
-    columns = None if features is None else wanted_columns(features)
+    columns = own_features(features, [name for name in COLUMNS if name not in NO_FEATURES])
     train = _log(table, columns, click="click", space="impressions", ignore=ignore, **shared)
     declared = None if train.features is None else train.features.declared
     test_chunk, leak = _test_rows(world, train, test_rows, protocol)
@@ -122,15 +122,6 @@ def _log(table: Any, features: Wanted | None, **options: Any) -> Log:
     return Log.from_frame(table, conversion="conversion", keep=keep, features=features, **options)
 
 
-def wanted_columns(features: Wanted) -> Wanted:
-    """``"auto"`` as the columns that may be read: neither the session nor what comes after a click."""
-    if AUTO not in features:
-        return features
-    named = without_auto(features)
-    known = {each if isinstance(each, str) else each.source for each in named}
-    return [*named, *(name for name in COLUMNS if name not in {*known, *NO_FEATURES})]
-
-
 def _arrays(table: Any) -> dict[str, NDArray[Any]]:
     return {name: table.column(name).to_numpy() for name in table.column_names}
 
@@ -138,7 +129,7 @@ def _arrays(table: Any) -> dict[str, NDArray[Any]]:
 def _test_rows(
     world: ImpressionWorld, train: Log, rows: int, protocol: Protocol
 ) -> tuple[Columns, dict[str, Any]]:
-    """Pairs shown at random; under the honest protocol without those clicked in training."""
+    """Draw pairs shown at random; under the honest protocol leave out those clicked in training."""
     chunk = world.random(rows)
     cell = chunk["user"].astype(np.int64) * world.n_items + chunk["item"]
     leaked = np.isin(cell, train.cell[train.clicked])

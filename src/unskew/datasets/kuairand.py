@@ -16,8 +16,7 @@ from unskew.datasets.dataset import (
     Dataset,
     Protocol,
     errors_name,
-    missing_files,
-    require_root,
+    find_files,
     without_leaked_cells,
 )
 from unskew.datasets.events import own_features
@@ -109,7 +108,9 @@ def kuairand(
         for name in ((VIDEO_FEATURES, VIDEO_STATISTICS) if statistics else (VIDEO_FEATURES,))
     ]
     feature_files = () if features is False else (user_file, *video_files)
-    folder = _find(require_root(root, "kuairand"), [*standard_files, random_file, *feature_files])
+    expected = [*standard_files, random_file, *feature_files]
+    layouts = [[str(Path(folder, name)) for name in expected] for folder in FOLDERS]
+    folder = find_files(root, "kuairand", layouts, REMEDY)[0].parent
 
     shown = _read_logs([folder / name for name in standard_files])
     at_random = _read_logs([folder / random_file])
@@ -144,40 +145,22 @@ def kuairand(
     )
     for count in ("leaked_cells_found", "leaked_cells_dropped"):
         facts[count] = leak[count] + leak_of_test[count]
+    # Dates are numbers such as 20220408, whose order is that of the days.
+    days, random_days = _column(shown, "date"), _column(at_random, "date")
     facts |= {
         "repeated_rows_train": len(shown) - len(train),
         "repeated_rows_random": len(at_random) - len(random_log),
         "items_never_in_train": int(len(items) - len(np.unique(train.item))),
         "has_official_size": standard == "all" and (len(shown), len(at_random)) == OFFICIAL_ROWS[version],
-        **_overlap_in_time(_column(shown, "date"), _column(at_random, "date")),
+        "days_of_train": [int(days.min()), int(days.max())],
+        "days_of_random_log": [int(random_days.min()), int(random_days.max())],
+        "train_rows_from_days_of_random_log": int((days >= random_days.min()).sum()),
+        "note": "validation and test are missing at random; train and test overlap in time unless"
+        " standard='first'",
     }
     return Dataset(
         name="kuairand", train=train, test=test, validation=validation, facts=facts, test_is="random"
     )
-
-
-def _find(top: Path, expected: list[str]) -> Path:
-    """The folder with the files, where the archive or the user has put them."""
-    present = {
-        folder: [name for name in expected if (folder / name).is_file()]
-        for folder in (top / name for name in FOLDERS)
-    }
-    folder = max(present, key=lambda folder: len(present[folder]))
-    missing = [name for name in expected if name not in present[folder]]
-    if missing:
-        raise missing_files(top, expected, missing, REMEDY)
-    return folder
-
-
-def _overlap_in_time(train: NDArray[np.int64], at_random: NDArray[np.int64]) -> dict[str, Any]:
-    """Dates are numbers such as 20220408, whose order is that of the days."""
-    return {
-        "days_of_train": [int(train.min()), int(train.max())],
-        "days_of_random_log": [int(at_random.min()), int(at_random.max())],
-        "train_rows_from_days_of_random_log": int((train >= at_random.min()).sum()),
-        "note": "validation and test are missing at random; train and test overlap in time unless"
-        " standard='first'",
-    }
 
 
 def _read_logs(files: list[Path]) -> Table:

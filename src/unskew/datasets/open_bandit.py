@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_root
-from unskew.datasets.events import blocks_with_header, column_names_of, event_logs, own_features, require_rows
+from unskew.datasets.dataset import Dataset, Protocol, find_files
+from unskew.datasets.events import csv_blocks, event_logs, own_features, require_rows
 from unskew.errors import DataError
 from unskew.estimator import require_choice
 from unskew.io.tables import read_file
@@ -74,18 +74,23 @@ def open_bandit(
     require_choice("campaign", campaign, get_args(Campaign))
     require_choice("policy", policy, get_args(Policy))
     require_rows(rows)
-    top = require_root(root, "open_bandit")
     policies = (policy,) if policy == "random" else (policy, "random")
     names = [f"{each}/{campaign}/{name}" for each in policies for name in (f"{campaign}.csv", CONTEXT)]
-    missing = [name for name in names if not (top / name).is_file()]
-    if missing:
-        raise missing_files(top, names, missing, REMEDY)
-    context = _context(top / policy / campaign / CONTEXT)
-    files = [top / each / campaign / f"{campaign}.csv" for each in policies]
+    paths = find_files(root, "open_bandit", [names], REMEDY)
+    files, context_file = paths[::2], paths[1]
+    context = read_file(context_file, numbers=None)
+    if ITEM not in context.column_names:
+        raise DataError(f"column '{ITEM}' is missing", where=str(context_file), remedy=REMEDY)
+    # The features of the items, a row for each.
+    context = context.select(
+        [ITEM, *sorted(name for name in context.column_names if name.startswith("item_feature_"))]
+    )
     tables = [_table(file, context, features is not False, rows) for file in files]
     items = Vocabulary.of(context.column(ITEM).to_numpy(), name=ITEM)
     wanted = own_features(features, _declared(context), ignore)
-    named = [] if features is False or wanted is not None else _feature_names(context)
+    named = [*USER_FEATURES, *context.column_names[1:], "affinity"]
+    if features is False or wanted is not None:
+        named = []
     train, test, facts = event_logs(
         (tables[0], tables[-1]),
         (files[0], files[-1]),
@@ -115,17 +120,8 @@ def open_bandit(
     )
 
 
-def _context(file: Path) -> Any:
-    """Features of items, a row for each."""
-    table = read_file(file, numbers=None)
-    if ITEM not in table.column_names:
-        raise DataError(f"column '{ITEM}' is missing", where=str(file), remedy=REMEDY)
-    names = [ITEM, *sorted(name for name in table.column_names if name.startswith("item_feature_"))]
-    return table.select(names)
-
-
 def _declared(context: Any) -> list[Feature]:
-    """What the columns are; of the items' features the first is a number."""
+    """Declare the kinds of the columns; the first feature of the items is a number."""
     return [
         Category("position", role="row"),
         *TimePart.both("time"),
@@ -138,16 +134,13 @@ def _declared(context: Any) -> list[Feature]:
     ]
 
 
-def _feature_names(context: Any) -> list[str]:
-    return [*USER_FEATURES, *context.column_names[1:], "affinity"]
-
-
 def _table(file: Path, context: Any, features: bool, rows: int | None) -> Any:
-    """The rows of a log; the features of the item shown, and of the user for it, stand beside it."""
-    affinities = _affinities(file, len(context)) if features else []
+    """Return the rows of a log with the features of the user and of the item shown."""
+    # The affinity of item k stands at place k.
+    affinities = [f"{AFFINITY}{number}" for number in range(len(context))] if features else []
     types = {**TYPES, **dict.fromkeys(affinities, pa.float32())}
     parts = []
-    for block in blocks_with_header(file, types, REMEDY, rows):
+    for block in csv_blocks(file, types, REMEDY, rows):
         at = pc.index_in(block.column(ITEM), value_set=context.column(ITEM).combine_chunks().cast(pa.int32()))
         if at.null_count:
             raise DataError(
@@ -166,12 +159,3 @@ def _table(file: Path, context: Any, features: bool, rows: int | None) -> Any:
             columns["affinity"] = pa.array(every[item, np.arange(len(item))])
         parts.append(pa.table(columns))
     return pa.concat_tables(parts)
-
-
-def _affinities(file: Path, items: int) -> list[str]:
-    """The columns of affinities, that of item k at place k."""
-    expected = [f"{AFFINITY}{number}" for number in range(items)]
-    missing = sorted(set(expected) - set(column_names_of(file)))
-    if missing:
-        raise DataError(f"column '{missing[0]}' is missing", where=str(file), remedy=REMEDY)
-    return expected

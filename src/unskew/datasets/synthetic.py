@@ -34,12 +34,6 @@ but a clip at 0.01 barely changes the IPS estimate.
 FEATURE_NOISE = 0.5
 """Standard deviation of the noise on features whose signal has standard deviation 1."""
 
-INTERCEPT_RANGE = 700.0
-"""Intercepts are searched in ± this range, the limit of ``exp`` in double precision."""
-
-NEWTON_STEPS = 20
-"""At most; from the start that is taken five do."""
-
 
 @dataclass(frozen=True, eq=False)
 class Truth:
@@ -214,15 +208,10 @@ def _check(
 
 
 def _with_mean(logit: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
-    """σ(c + logit) with the intercept c that gives the mean, by bisection to the last bit of c."""
-    low, high = -INTERCEPT_RANGE - float(logit.max()), INTERCEPT_RANGE - float(logit.min())
-    # Newton's method first: bisection alone passes 60 times over all pairs, most of them far from the end.
-    middle = _near_mean(logit, mean, low, high)
-    reach = 1e-13 * (1.0 + abs(middle))
-    if low < middle - reach and expit(middle - reach + logit).mean() < mean:
-        low = middle - reach
-    if middle + reach < high and expit(middle + reach + logit).mean() >= mean:
-        high = middle + reach
+    """Return σ(c + logit) with the intercept c that gives the mean, by bisection to the last bit of c."""
+    # At these ends all probabilities are at most, or at least, the mean.
+    middle = math.log(mean / (1.0 - mean))
+    low, high = middle - float(logit.max()) - 1.0, middle - float(logit.min()) + 1.0
     while low < (middle := (low + high) / 2) < high:
         if expit(middle + logit).mean() < mean:
             low = middle
@@ -230,23 +219,6 @@ def _with_mean(logit: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
             high = middle
     probability: NDArray[np.float64] = expit(high + logit)
     return probability
-
-
-def _near_mean(logit: NDArray[np.float64], mean: float, low: float, high: float) -> float:
-    """An intercept between two that gives the mean to some ten digits, by Newton's method on its logit."""
-    at = min(max(math.log(mean / (1.0 - mean)) - float(logit.mean()), low), high)
-    for _ in range(NEWTON_STEPS):
-        p = expit(at + logit)
-        found, curvature = float(p.mean()), float((p * (1.0 - p)).mean())
-        if not (0.0 < found < 1.0 and curvature > 0.0):
-            break
-        # On the scale of logits the mean is nearly a straight line in the intercept.
-        step = (math.log(mean / (1.0 - mean)) - math.log(found / (1.0 - found))) * found * (1.0 - found)
-        step /= curvature
-        at = min(max(at + step, low), high)
-        if abs(step) < 1e-14 * (1.0 + abs(at)):
-            break
-    return at
 
 
 def _features(
