@@ -15,7 +15,7 @@ import torch
 import unskew as us
 from unskew.errors import CollapseWarning
 from unskew.metrics import CalibrationSketch, ece
-from unskew.training import lazy_adam
+from unskew.training import row_adam
 
 ROWS = 64
 
@@ -43,7 +43,7 @@ def training() -> None:
     us.LogisticPropensity(crossfit=2).fit(log)
     for backbone in (us.NeuMF(dim=4, layers=(8, 4)), us.DCN(dim=4)):
         us.Naive(backbone=backbone, epochs=1).fit(log).predict(log)
-    lazy_adam.FEWEST_ROWS = 0
+    row_adam.FEWEST_ROWS = 0
     us.Naive(backbone=us.MF(dim=2), epochs=2, weight_decay=1e-3, batch_size=4).fit(log)
 
 

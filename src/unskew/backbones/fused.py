@@ -18,7 +18,7 @@ from unskew.backbones.tables import LazyRows, require_rows
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-LazyTables = tuple[LazyRows | None, LazyRows | None]
+TouchedRowss = tuple[LazyRows | None, LazyRows | None]
 """What takes the gradients of the users' and the items' rows; None has a gradient of the whole table."""
 
 
@@ -28,7 +28,7 @@ def neumf_logits(
     parameters: tuple[Tensor, ...],
     noise: Noise,
     rate: float,
-    lazy: LazyTables = (None, None),
+    lazy: TouchedRowss = (None, None),
 ) -> Float[Tensor, "R B"]:
     """Logits ``[R, B]``; ``parameters`` are the tables, then weight and bias of each layer and the head.
 
@@ -54,7 +54,7 @@ def neumf_logits(
 class _OnCPU(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, user: Tensor, item: Tensor, dropout: Any, lazy: LazyTables, *parameters: Tensor
+        ctx: Any, user: Tensor, item: Tensor, dropout: Any, lazy: TouchedRowss, *parameters: Tensor
     ) -> Tensor:
         from unskew.backbones import fused_cpu
 

@@ -103,7 +103,7 @@ class _NeuMFNetwork(Network):
         assert isinstance(chosen, _Tower)
         return tuple(chosen.parameters()), self.noise, self.rate if chosen.dropouts[0].training else 0.0
 
-    def _fused_tables(self, rows: Rows) -> tuple[Pair, Pair, fused.LazyTables]:
+    def _fused_tables(self, rows: Rows) -> tuple[Pair, Pair, fused.TouchedRowss]:
         """Codes of users and items, their tables, and what takes the gradients of the tables' rows."""
         tables = self.user.weight, self.item.weight
         return (rows.user, rows.item), tables, (self.user.lazy, self.item.lazy)

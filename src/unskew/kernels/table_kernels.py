@@ -1,4 +1,4 @@
-"""Adam on the rows of tables that steps touch, on a GPU: what :mod:`unskew.training.lazy_adam` does on a CPU.
+"""Adam on the rows of tables that steps touch, on a GPU: what :mod:`unskew.training.row_adam` does on a CPU.
 
 Gradients are added up in a buffer of the table's shape, of which a step reads and clears the rows that were
 looked up. A row that was looked up several times belongs to the place that is first to claim it, in a kernel

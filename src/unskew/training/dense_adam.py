@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+# PyTorch's defaults.
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+
 
 class _Moments(NamedTuple):
     first: Tensor
@@ -92,10 +95,10 @@ class DenseAdam:
             fused=True,
             capturable=parameters[0].is_cuda,
             amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
+            beta1=BETA_1,
+            beta2=BETA_2,
             lr=self.lr,
             weight_decay=decay,
-            eps=1e-8,
+            eps=EPSILON,
             maximize=False,
         )

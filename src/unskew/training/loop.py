@@ -19,7 +19,7 @@ from unskew.estimator import require_at_least, require_schedule
 from unskew.progress import Tracker
 from unskew.training.checkpoint import Call, checkpoint_in_effect
 from unskew.training.dense_adam import DenseAdam
-from unskew.training.lazy_adam import LazyAdam, is_lazy, lazy_table
+from unskew.training.row_adam import RowAdam, is_lazy, rows_table
 from unskew.training.samplers import Sampler
 from unskew.training.snapshot import Place, optimiser_parts, result_parts
 from unskew.training.stateful import Parts, Stateful, copy_back, restore, tensors_of
@@ -344,7 +344,7 @@ def adam(network: nn.Module, name: str, schedule: Schedule, batch_rows: int) -> 
     if not tables:
         assert dense is not None
         return dense
-    return LazyAdam(dense, [lazy_table(table, rate, decay) for table in tables])
+    return RowAdam(dense, [rows_table(table, rate, decay) for table in tables])
 
 
 def _values(setting: float | Mapping[str, float]) -> list[float]:

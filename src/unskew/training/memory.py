@@ -19,8 +19,8 @@ from unskew.backbones import Network
 from unskew.backbones.layers import ReplicaEmbedding, tables_of
 from unskew.errors import TrainingError
 from unskew.log import Schema
-from unskew.training.lazy_adam import is_lazy
 from unskew.training.loop import History
+from unskew.training.row_adam import is_lazy
 
 Result = TypeVar("Result")
 Number = TypeVar("Number", int, float)

@@ -55,7 +55,7 @@ After = Callable[[Position], None]
 
 
 class Optimiser(Stateful, Protocol):
-    """What changes a network by its gradients: a :class:`DenseAdam` or a :class:`LazyAdam`."""
+    """What changes a network by its gradients: a :class:`DenseAdam` or a :class:`RowAdam`."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients."""

@@ -9,16 +9,15 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.backbones import DCN, MF, Backbone, BatchEnsemble, DeepFM, NeuMF, threads
+from unskew.backbones import DCN, MF, Backbone, BatchEnsemble, DeepFM, NeuMF
 from unskew.backbones.layers import ReplicaEmbedding, normal, release, settle, tables_of
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Field, Rows, Schema
 from unskew.losses import cross_entropy
 from unskew.progress import SILENT
-from unskew.training import Pass, Sample, Schedule, ShuffledRows, Step, lazy_adam, loop, train
-from unskew.training.dense_adam import DenseAdam
-from unskew.training.lazy_adam import LazyAdam, LazyTable, lazy_table
-from unskew.training.table_loops import BETA_1, BETA_2, EPSILON
+from unskew.training import Pass, Sample, Schedule, ShuffledRows, Step, loop, row_adam, train
+from unskew.training.dense_adam import BETA_1, BETA_2, EPSILON, DenseAdam
+from unskew.training.row_adam import RowAdam, TouchedRows, rows_table
 
 LR = 0.01
 
@@ -28,7 +27,7 @@ def lazily(monkeypatch):
     """Train tables by touched rows whatever their size, or never."""
 
     def choose(lazy: bool) -> None:
-        monkeypatch.setattr(lazy_adam, "FEWEST_ROWS", 0 if lazy else 1 << 40)
+        monkeypatch.setattr(row_adam, "FEWEST_ROWS", 0 if lazy else 1 << 40)
 
     choose(True)
     return choose
@@ -49,7 +48,7 @@ def reads(steps: int, rows: int, count: int, replicas: int = 2, seed: int = 0):
 
 def lazy_steps(table, steps, decay=0.0, settled_every=None):
     """The table after a loss of Σ weight · sin(row) in each step, by touched rows."""
-    rows = lazy_table(table, LR, decay)
+    rows = rows_table(table, LR, decay)
     for number, (codes, weight) in enumerate(steps):
         codes, weight = codes.to(table.weight.device), weight.to(table.weight.device)
         rows.forget()
@@ -131,17 +130,6 @@ class TestTheUpdate:
             own = [tuple(part[replica : replica + 1] for part in step) for step in steps]
             assert torch.equal(lazy_steps(alone, own)[0], together[replica])
 
-    @pytest.mark.parametrize("replicas", [1, 3])
-    def test_threads_do_not_change_a_bit(self, replicas, monkeypatch):
-        monkeypatch.setattr(lazy_adam, "SMALLEST_PART", 4)
-        results = []
-        for count in (1, 2, 5):
-            monkeypatch.setattr(threads, "count", lambda count=count: count)
-            steps = reads(30, 60, 32, replicas)
-            results.append(lazy_steps(table_of(60, replicas=replicas), steps, settled_every=9))
-        assert torch.equal(results[0], results[1])
-        assert torch.equal(results[0], results[2])
-
     def test_look_ups_of_one_step_add_up(self):
         """Of one table, the same rows among them, with one gradient for two of them."""
         codes, weight = next(reads(1, 20, 9))
@@ -150,7 +138,7 @@ class TestTheUpdate:
             return (weight * (table(codes) + table(codes.flip(1))) * table(codes[:, :1]).detach()).sum()
 
         ours, theirs = table_of(20), table_of(20)
-        rows = LazyTable(ours, LR, 0.0)
+        rows = TouchedRows(ours, LR, 0.0)
         loss(ours).backward()
         rows.step()
         release(ours)
@@ -161,7 +149,7 @@ class TestTheUpdate:
 
     def test_gradients_are_dropped_on_demand_and_no_gradient_is_no_step(self):
         table = table_of(9)
-        rows = LazyTable(table, LR, 0.1)
+        rows = TouchedRows(table, LR, 0.1)
         before = table.weight.detach().clone()
         table(torch.zeros(2, 4, dtype=torch.int64)).sum().backward()
         rows.forget()
@@ -170,7 +158,7 @@ class TestTheUpdate:
 
     def test_codes_that_are_not_there_are_an_error(self):
         table = table_of(9)
-        LazyTable(table, LR, 0.0)
+        TouchedRows(table, LR, 0.0)
         for code in (-1, 9):
             with pytest.raises(IndexError, match="do not fit 9 rows"):
                 table(torch.tensor([[0, code]]))
@@ -199,7 +187,7 @@ class TestOnGPU:
 
     def test_gradients_that_no_step_took_are_gone(self):
         table = table_of(9).cuda()
-        rows = lazy_table(table, LR, 0.1)
+        rows = rows_table(table, LR, 0.1)
         before = table.weight.detach().clone()
         table(torch.zeros(2, 4, dtype=torch.int64, device="cuda")).sum().backward()
         rows.forget()
@@ -216,7 +204,7 @@ class TestOnGPU:
         """With steps that are captured and replayed."""
         found = []
         for fewest in (0, 1 << 40):
-            monkeypatch.setattr(lazy_adam, "FEWEST_ROWS_ON_GPU", fewest)
+            monkeypatch.setattr(row_adam, "FEWEST_ROWS_ON_GPU", fewest)
             found.append(fitted(backbone, epochs=2, device="cuda")[1])
         torch.testing.assert_close(found[0], found[1], rtol=0, atol=5e-3)
         assert float(found[0][1].mean()) < float(found[0][0].mean())
@@ -276,9 +264,9 @@ class TestNetworks:
             assert float((one - other).norm()) < 0.01 * float((other - first).norm()) + 1e-6
 
     def test_only_tables_that_are_large_beside_a_batch_are_lazy(self, monkeypatch):
-        monkeypatch.setattr(lazy_adam, "FEWEST_ROWS", 8)
+        monkeypatch.setattr(row_adam, "FEWEST_ROWS", 8)
         network = MF(dim=4).build(Schema.of_ids(8 * 32 + 1, 8 * 32), [0])
-        assert isinstance(loop.adam(network, "network", Schedule(1, LR, 0.0, None), 32), LazyAdam)
+        assert isinstance(loop.adam(network, "network", Schedule(1, LR, 0.0, None), 32), RowAdam)
         assert network.user.lazy is not None
         assert network.item.lazy is None
         release(network)
@@ -290,9 +278,9 @@ class TestNetworks:
 
     def test_one_table_by_rows_beside_a_dense_one(self, monkeypatch):
         spec = NeuMF(dim=4, layers=(8, 4), dropout=0.0)
-        monkeypatch.setattr(lazy_adam, "FEWEST_ROWS", 1 << 40)
+        monkeypatch.setattr(row_adam, "FEWEST_ROWS", 1 << 40)
         dense, _ = fitted(spec, epochs=1)
-        monkeypatch.setattr(lazy_adam, "FEWEST_ROWS", 250 / BATCH)
+        monkeypatch.setattr(row_adam, "FEWEST_ROWS", 250 / BATCH)
         mixed, _ = fitted(spec, epochs=1)
         for one, other in zip(mixed.parameters(), dense.parameters(), strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=5e-4)
@@ -411,16 +399,15 @@ class TestWhatAStepTouches:
 
     def test_a_step_changes_the_rows_of_its_batch_and_nothing_else(self):
         table = table_of(1000)
-        rows = LazyTable(table, LR, 0.1)
-        state = [part.copy() for replica in rows.replicas for part in replica]
+        rows = TouchedRows(table, LR, 0.1)
+        before = {name: value.clone() for name, value in rows.tensors().items() if name != "steps"}
         codes = torch.tensor([[5, 700, 5], [1, 2, 3]])
         table(codes).sum().backward()
         rows.step()
-        after = [part for replica in rows.replicas for part in replica]
-        for number, (old, new) in enumerate(zip(state, after, strict=True)):
-            changed = np.flatnonzero((old != new).reshape(1000, -1).any(1))
-            expected = np.unique(codes[number // 6])
-            assert set(changed) <= set(expected.tolist())
+        expected = {5, 700, 1001, 1002, 1003}
+        for name, value in before.items():
+            changed = (rows.tensors()[name] != value).reshape(2000, -1).any(1)
+            assert set(changed.nonzero().flatten().tolist()) == expected
 
 
 @pytest.mark.parametrize("method", [us.IPS, us.DRJL, us.StableDR, us.ESCM2DR, us.MultiDR])
