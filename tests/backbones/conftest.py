@@ -11,7 +11,6 @@ from unskew.backbones import (
     dcn,
     deepfm,
     fields,
-    fused,
     intercept,
     layers,
     mf,
@@ -25,5 +24,5 @@ if find_spec("jaxtyping"):
     from contracts.shapes import check_shapes
 
     check_shapes(
-        backbone, batch_ensemble, custom, dcn, deepfm, fields, fused, intercept, layers, mf, mlp, mmoe, neumf
+        backbone, batch_ensemble, custom, dcn, deepfm, fields, intercept, layers, mf, mlp, mmoe, neumf
     )

@@ -44,11 +44,6 @@ class Network(nn.Module):
     fusible: bool = False
     """Whether a tower can be computed in one go."""
 
-    @property
-    def on_threads(self) -> bool:
-        """Whether it spreads its replicas over threads by itself (:mod:`unskew.backbones.threads`)."""
-        return False
-
     def embed(self, rows: Rows) -> Embedded:
         """Look up codes."""
         raise NotImplementedError

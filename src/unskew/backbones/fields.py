@@ -295,33 +295,9 @@ class Tower(nn.Module):
 
     def forward(self, x: Float[Tensor, "R B F"]) -> Float[Tensor, "R B"]:
         """``[R, B, in]`` → logits ``[R, B]``."""
-        if self.in_one_go(x):
-            from unskew.backbones.tower_cpu import tower_logits
-
-            dropout = self.mlp.dropouts[0]
-            assert isinstance(dropout, ReplicaDropout)
-            rate = dropout.rate if dropout.training else 0.0
-            pairs = ((layer.weight, layer.bias) for layer in self._layers)
-            parameters = tuple(cast(Tensor, each) for pair in pairs for each in pair)
-            return tower_logits(x, parameters, len(self.crosses), dropout.noise, rate)
         crossed = x
         for layer in self.crosses:
             crossed = torch.addcmul(crossed, x, layer(crossed))
         hidden = self.mlp(x)
         logit: Tensor = self.head(torch.cat((crossed, hidden), dim=-1) if len(self.crosses) else hidden)
         return logit.squeeze(-1)
-
-    def in_one_go(self, x: Tensor) -> bool:
-        """Return whether one function computes it: not for members that share layers, nor in an export."""
-        return (
-            not torch.onnx.is_in_onnx_export()
-            and x.device.type == "cpu"
-            and all(
-                isinstance(layer, ReplicaLinear) and layer.weight.dtype == x.dtype == torch.float32
-                for layer in self._layers
-            )
-        )
-
-    @property
-    def _layers(self) -> tuple[nn.Module, ...]:
-        return (*self.crosses, *self.mlp.layers, self.head)

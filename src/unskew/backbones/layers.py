@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones import threads
 from unskew.backbones.noise import Noise
 from unskew.backbones.tables import LazyRows, gathered, look_up
 from unskew.log import Field
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 Initialiser = Callable[[Tensor, torch.Generator], None]
-
-DRAWN_ON_THREADS = 1 << 16
-"""Numbers of a replica from which on replicas are drawn beside one another: a thread costs about as much as
-some thousand numbers."""
 
 
 class Undrawn(torch.Generator):
@@ -84,17 +79,9 @@ def replicated(
         # Not left as the memory was: what nobody filled in must be seen.
         return nn.Parameter(weight.fill_(torch.nan))
 
-    def draw(replica: tuple[Tensor, torch.Generator]) -> None:
-        initialise(*replica)
-
-    replicas = list(zip(weight, generators, strict=True))
-    if math.prod(shape) >= DRAWN_ON_THREADS:
-        # PyTorch draws on one core, and each replica has a generator of its own.
-        threads.for_each(draw, replicas)
-    else:
-        with torch.no_grad():
-            for each in replicas:
-                draw(each)
+    with torch.no_grad():
+        for each, generator in zip(weight, generators, strict=True):
+            initialise(each, generator)
     return nn.Parameter(weight)
 
 

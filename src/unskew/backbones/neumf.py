@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones import fused
 from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.layers import (
     ReplicaDropout,
@@ -18,15 +17,13 @@ from unskew.backbones.layers import (
     fan_in_uniform,
     normal,
 )
-from unskew.backbones.noise import Noise
+from unskew.backbones.tables import require_rows
 from unskew.estimator import require, require_at_least, require_in
 from unskew.log import Rows
 from unskew.registry import register
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-Pair = tuple[Tensor, Tensor]
 
 
 @register(order=10)
@@ -75,38 +72,27 @@ class _NeuMFNetwork(Network):
         self.user = ReplicaEmbedding(plan.schema.user, 2 * spec.dim, normal(spec.init_std), plan.generators)
         self.item = ReplicaEmbedding(plan.schema.item, 2 * spec.dim, normal(spec.init_std), plan.generators)
         self.embedding_dropout = ReplicaDropout(spec.emb_dropout, plan.noise)
-        self.rate = spec.dropout
         self.fusible = spec.emb_dropout == 0.0
         self.tower = nn.ModuleDict({name: _Tower(spec, plan) for name in plan.towers})
 
-    @property
-    def on_threads(self) -> bool:
-        return self._in_one_go() and len(self.towers) == 1
-
-    def _in_one_go(self) -> bool:
-        if not self.fusible:
-            # Tables that members of a BatchEnsemble share have no weight of their own.
-            return False
-        weight = self.user.weight
-        return weight.dtype == torch.float32 and not weight.is_cuda
-
     def forward(self, rows: Rows, tower: str | None = None) -> Float[Tensor, "R B"]:
-        if not self._in_one_go():
+        weight, chosen = self.user.weight, self.tower[tower or self.towers[0]]
+        if (
+            not self.fusible
+            or weight.is_cuda
+            or weight.dtype != torch.float32
+            or torch.onnx.is_in_onnx_export()
+        ):
             return super().forward(rows, tower)
-        codes, tables, lazy = self._fused_tables(rows.expand(self.replicas))
-        weights, noise, rate = self._fused_tower(tower or self.towers[0])
-        return fused.neumf_logits(*codes, (*tables, *weights), noise, rate, lazy)
+        from unskew.kernels.neumf_cpu import neumf_logits
 
-    def _fused_tower(self, tower: str) -> tuple[tuple[Tensor, ...], Noise, float]:
-        """The parameters of a tower, the noise, and the rate of dropout that is on."""
-        chosen = self.tower[tower]
+        rows = rows.expand(self.replicas)
+        require_rows(rows.user, weight, "user")
+        require_rows(rows.item, self.item.weight, "item")
         assert isinstance(chosen, _Tower)
-        return tuple(chosen.parameters()), self.noise, self.rate if chosen.dropouts[0].training else 0.0
-
-    def _fused_tables(self, rows: Rows) -> tuple[Pair, Pair, fused.TouchedRowss]:
-        """Codes of users and items, their tables, and what takes the gradients of the tables' rows."""
-        tables = self.user.weight, self.item.weight
-        return (rows.user, rows.item), tables, (self.user.lazy, self.item.lazy)
+        parameters = (weight, self.item.weight, *chosen.parameters())
+        masks = chosen.masks(rows.shape)
+        return neumf_logits(rows.user, rows.item, parameters, masks, (self.user.lazy, self.item.lazy))
 
     def embed(self, rows: Rows) -> Embedded:
         return self.embedding_dropout(self.user(rows.user)), self.embedding_dropout(self.item(rows.item))
@@ -122,12 +108,22 @@ class _Tower(nn.Module):
     def __init__(self, spec: NeuMF, plan: Blueprint):
         super().__init__()
         self.dim = spec.dim
-        widths = (2 * spec.dim, *spec.layers)
+        self.widths = (2 * spec.dim, *spec.layers)
         self.dropouts = nn.ModuleList(ReplicaDropout(spec.dropout, plan.noise) for _ in spec.layers)
-        self.mlp = nn.ModuleList(ReplicaLinear(i, o, plan.generators) for i, o in pairwise(widths))
+        self.mlp = nn.ModuleList(ReplicaLinear(i, o, plan.generators) for i, o in pairwise(self.widths))
         fan_in = spec.dim + spec.layers[-1]
         default = fan_in_uniform(fan_in)
         self.head = ReplicaLinear(fan_in, 1, plan.generators, weight=default, bias=default)
+
+    def masks(self, shape: tuple[int, ...]) -> list[Tensor]:
+        """Return the masks in front of each layer for rows ``[R, B]``; none where nothing is dropped."""
+        first = self.dropouts[0]
+        assert isinstance(first, ReplicaDropout)
+        if not first.training or first.rate == 0.0:
+            return []
+        return [
+            first.noise.keep_mask((*shape, width), first.rate, torch.float32) for width in self.widths[:-1]
+        ]
 
     def forward(self, user_rows: Tensor, item_rows: Tensor) -> Tensor:
         # Split, not sliced: the gradient of a slice is a whole tensor of zeros.

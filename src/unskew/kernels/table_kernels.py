@@ -26,10 +26,11 @@ CLAIMS = 512
 """Places that one program claims rows for: several for each of its threads."""
 
 
-# β₁ = 0.9, β₂ = 0.999 and ε = 1e-8 are PyTorch's defaults; 128 and 16 are HORIZON and SPAN of table_loops.
+# β₁ = 0.9, β₂ = 0.999 and ε = 1e-8 are PyTorch's defaults; 128 is HORIZON of row_adam. Idle steps are summed in groups of
+# a sixteenth of the steps so far, which share the mean denominator: right to 1e-4.
 @triton.jit
 def _brought(p, m, v, since, step, settled, lr):
-    """Rows from the steps ``since`` to ``step``, as ``table_loops._bring``."""
+    """Rows from the steps ``since`` to ``step``."""
     log_1: tl.constexpr = -0.15200309344504995
     log_2: tl.constexpr = -0.0014434168696687186
     waited = step - since

@@ -14,9 +14,9 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 from torch.nn import Module
 
-from unskew.backbones import threads
 from unskew.errors import DataError, TrainingError
 from unskew.estimator import require, require_above
+from unskew.kernels import threads
 from unskew.log import Encoders, Log, Schema
 from unskew.progress import Progress
 from unskew.propensity.crossfit import Codes, Floats, Scorer

@@ -9,14 +9,13 @@ How many replicas are trained at a time follows from free memory
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from unskew.backbones import BACKBONES, Backbone, make_backbone, threads
+from unskew.backbones import BACKBONES, Backbone, make_backbone
 from unskew.debias import METHODS
 from unskew.log import Log, StreamedLog
 from unskew.losses import cross_entropy
@@ -192,17 +191,16 @@ def seconds_of_row(
     )
     click = torch.as_tensor(log.click[drawn], dtype=torch.float32, device=device).view(replicas, batch_size)
     steps, start = -1, time.perf_counter()
-    with threads.reserved() if network.on_threads else nullcontext():
-        while steps < 1 or time.perf_counter() - start < TIMED_SECONDS:
-            if steps == 0:
-                start = time.perf_counter()
-            optimiser.zero_grad()
-            loss = cross_entropy(click, network(rows)).mean(1).sum()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            # A GPU is done when its number is here.
-            loss.item()
-            steps += 1
+    while steps < 1 or time.perf_counter() - start < TIMED_SECONDS:
+        if steps == 0:
+            start = time.perf_counter()
+        optimiser.zero_grad()
+        loss = cross_entropy(click, network(rows)).mean(1).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        # A GPU is done when its number is here.
+        loss.item()
+        steps += 1
     return (time.perf_counter() - start) / (steps * replicas * batch_size)
 
 

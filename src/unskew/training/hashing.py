@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unskew.backbones.threads import for_each
-
 if TYPE_CHECKING:
     from jaxtyping import Int
 
@@ -68,15 +66,7 @@ def permute(position: Tensor, key: Tensor, bits: int) -> Tensor:
 
 def permuted_range(start: int, stop: int, key: Int[Tensor, " R"], bits: int) -> Int[Tensor, "R n"]:
     """``[R, stop − start]``: :func:`permute` of the numbers from ``start`` on, under each key ``[R]``."""
-    if key.is_cuda:
-        return permute(torch.arange(start, stop, device=key.device), key.unsqueeze(1), bits)
-
-    from unskew.training.hash_loops import fill_permuted
-
-    out = torch.empty(len(key), stop - start, dtype=torch.int64)
-    keys_of = key.tolist()
-    for_each(lambda r: fill_permuted(start, keys_of[r], bits, ROUNDS, out[r].numpy()), range(len(out)))
-    return out
+    return permute(torch.arange(start, stop, device=key.device), key.unsqueeze(1), bits)
 
 
 def shuffled(key: Int[Tensor, " R"], size: int) -> Int[Tensor, "R size"]:

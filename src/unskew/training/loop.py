@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones import threads
 from unskew.backbones.layers import release, settle, tables_of
 from unskew.errors import TrainingError
 from unskew.estimator import require_at_least, require_schedule
@@ -145,7 +144,7 @@ def train(
         tracker.finish()
         return History(**done.facts["history"])
     try:
-        with _threads_for(networks.values()), _matrix_products():
+        with _matrix_products():
             history = _train(
                 networks, passes, schedule, replicas, validate, tracker, result, call, keeps_start
             )
@@ -310,13 +309,6 @@ class _Watched:
             # Of several steps each has its loss; the last is the one to show.
             figures |= {f"loss_{name}": float(loss.mean()), "loss": float(loss.mean())}
         self._tracker.observe(min(part, 1.0), rows, figures)
-
-
-def _threads_for(networks: Iterable[nn.Module]) -> AbstractContextManager[None]:
-    """Where all networks share their replicas among threads, PyTorch's own would only be in their way."""
-    return (
-        threads.reserved() if all(getattr(each, "on_threads", False) for each in networks) else nullcontext()
-    )
 
 
 @contextmanager

@@ -7,10 +7,11 @@ moved by
     p −= lr · Σ_{j=1}^{t−s} β₁ʲ m / c₁(s + j) / (√(β₂ʲ v / c₂(s + j)) + ε),    m *= β₁^(t−s),    v *= β₂^(t−s)
 
 with Adam's corrections c(t) = 1 − βᵗ of the step's number, for at most :data:`HORIZON` steps: the sum is
-A m / (√v + εB), where A is the sum of aⱼ = (β₁/√β₂)ʲ √c₂(s + j) / c₁(s + j) and B the mean of √(c₂(s + j) / β₂ʲ)
-by these weights. So without weight decay the weights are those of dense Adam. Then g = Σ gradients of the row
-+ λ·Δ·p moves it as in dense Adam, where Δ is the number of steps since its last gradient: all the decay that it
-would have had, with the gradient (dense Adam gives it λ·p in each step, and pulls rows without data to zero).
+A m / (√v + εB), where A is the sum of aⱼ = (β₁/√β₂)ʲ √c₂(s + j) / c₁(s + j), and B the mean of
+√(c₂(s + j) / β₂ʲ) by these weights. So without weight decay the weights are those of dense Adam. Then
+g = Σ gradients of the row + λ·Δ·p moves it as in dense Adam, where Δ is the number of steps since its last
+gradient: all the decay that it would have had, with the gradient (dense Adam gives it λ·p in each step, and
+pulls rows without data to zero).
 
 All rows are brought up to date after each pass over a sampler (:func:`~unskew.backbones.layers.settle`).
 """
@@ -145,7 +146,7 @@ class TouchedRows:
         time it is only looked at.
         """
         behind = (self._seen > 0) & (self._seen >= self._settled) & (self._seen < self._step)
-        for at in behind.nonzero().flatten().split(ROWS_AT_ONCE):
+        for at in torch.split(behind.nonzero().flatten(), ROWS_AT_ONCE):
             spent = at[self._step - self._seen[at] >= HORIZON]
             since, second = self._seen[spent], self._second[spent]
             self._bring(at)

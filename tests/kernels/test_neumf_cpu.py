@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unskew.backbones import NeuMF, threads
+from unskew.backbones import NeuMF
+from unskew.kernels import neumf_cpu, threads
 from unskew.log import Rows, Schema
 from unskew.losses import cross_entropy
 
@@ -56,10 +57,8 @@ class TestOnCPU:
     @pytest.mark.parametrize("threads_", [1, 2, 3])
     @pytest.mark.parametrize("replicas", [1, 2, 5])
     def test_logits_and_gradients_are_those_of_the_layers(self, replicas, threads_, monkeypatch):
-        from unskew.backbones import fused_cpu
-
         monkeypatch.setattr(threads, "count", lambda: threads_)
-        monkeypatch.setattr(fused_cpu, "SMALLEST_PART", 200)
+        monkeypatch.setattr(neumf_cpu, "SMALLEST_PART", 200)
         asked = batch(replicas, 700)
         assert_same(network_of(NeuMF(dropout=0.3), replicas), asked, tolerance=1e-5)
 
@@ -75,13 +74,11 @@ class TestOnCPU:
         assert_same(network_of(spec, 2), batch(2, 50), tolerance=1e-5)
 
     def test_predictions_do_not_depend_on_tiles(self, monkeypatch):
-        from unskew.backbones import fused_cpu
-
         network, (rows, _) = network_of(NeuMF(), 2), batch(2, 333)
         with torch.no_grad():
             network.noise.restart()
             whole = network(rows)
-            monkeypatch.setattr(fused_cpu, "TILE", 100)
+            monkeypatch.setattr(neumf_cpu, "TILE", 100)
             network.noise.restart()
             torch.testing.assert_close(network(rows), whole, rtol=0, atol=1e-6)
 
