@@ -37,9 +37,8 @@ def metrics() -> None:
 
 
 def training() -> None:
-    """Networks with dropout, permutations, tables by rows, and logistic regression."""
+    """NeuMF with dropout."""
     log = us.load("synthetic", n_users=20, n_items=20, density=0.3).train
-    us.LogisticPropensity(crossfit=2).fit(log)
     us.Naive(backbone=us.NeuMF(dim=4, layers=(8, 4)), epochs=1).fit(log).predict(log)
 
 

@@ -140,7 +140,7 @@ def test_pairs_of_a_matrix_that_are_not_listed_count_for_users_without_any():
 
 def test_what_the_loss_works_with_of_users_is_made_for_a_part_of_them(monkeypatch):
     """Columns of users times those of items, for all of them, would be most of the memory of a fit."""
-    monkeypatch.setattr("unskew.propensity.logistic.SMALLEST_PART", 500)
+    monkeypatch.setattr("unskew.propensity.logistic.BLOCK", 500)
     users, wide = 16_000, 40
     random = np.random.default_rng(0)
     user, item = np.arange(users), random.integers(10, size=users)

@@ -76,13 +76,10 @@ class _NeuMFNetwork(Network):
         self.tower = nn.ModuleDict({name: _Tower(spec, plan) for name in plan.towers})
 
     def forward(self, rows: Rows, tower: str | None = None) -> Float[Tensor, "R B"]:
+        if not self.fusible:
+            return super().forward(rows, tower)
         weight, chosen = self.user.weight, self.tower[tower or self.towers[0]]
-        if (
-            not self.fusible
-            or weight.is_cuda
-            or weight.dtype != torch.float32
-            or torch.onnx.is_in_onnx_export()
-        ):
+        if weight.is_cuda or weight.dtype != torch.float32 or torch.onnx.is_in_onnx_export():
             return super().forward(rows, tower)
         from unskew.kernels.neumf_cpu import neumf_logits
 

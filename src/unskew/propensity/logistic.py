@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -16,7 +16,6 @@ from torch.nn import Module
 
 from unskew.errors import DataError, TrainingError
 from unskew.estimator import require, require_above
-from unskew.kernels import threads
 from unskew.log import Encoders, Log, Schema
 from unskew.progress import Progress
 from unskew.propensity.crossfit import Codes, Floats, Scorer
@@ -26,7 +25,7 @@ from unskew.propensity.propensity import BasePropensity
 from unskew.registry import register
 
 GRID_CELLS = 1 << 24
-"""Matrices of up to so many pairs are computed whole, by BLAS, and then looked up."""
+"""Matrices of up to so many pairs, and eight times those asked for, are computed whole, by BLAS."""
 
 GRADIENT_TOLERANCE = 1e-3
 """The fit ends when every derivative is below this share of its own standard error: on Coat no propensity is
@@ -43,10 +42,6 @@ GREATEST_GRADIENT = 0.1
 """A fit that did not settle, and has a derivative above this share of its standard error, has failed."""
 
 MOST_STEPS = 2000
-
-PARTS, SMALLEST_PART = 16, 1 << 14
-"""Parts that cells are worked on in, so that threads can share them, and cells of a part at least; not by the
-number of threads, so that it does not change a sum."""
 
 Columns = NDArray[np.float32] | NDArray[np.float64]
 """Features as numbers; those of many rows have 4 bytes each."""
@@ -274,7 +269,7 @@ class Likelihood:
     """The penalised cross-entropy of cells in θ = (c, a, b, the free entries of W, w), and its derivatives.
 
     w are the effects of columns of single rows, where there are any. What the loss works with of users is
-    made for a part of them at a time.
+    made for some of them at a time.
 
     Parameters
     ----------
@@ -291,29 +286,25 @@ class Likelihood:
         ids: bool,
         penalty: float,
     ) -> None:
-        from unskew.propensity import logistic_loops
-
-        self._loops = logistic_loops
         self.inputs = inputs
         # Users and items without a cell have no effect of their own, which is where the penalty is least.
         (self.users, user), (self.items, item) = (
             np.unique(each, return_inverse=True) for each in (cells.user, cells.item)
         )
-        # In order of (user, item): what a user shares is read once, and a loop goes through memory forwards.
+        # In order of (user, item): the residuals of cells are the rows of a sparse matrix as they lie.
         self.order = np.lexsort((item, user))
-        user = user[self.order]
+        self.user = user = user[self.order]
         self.item, self.click = item[self.order], cells.click[self.order]
         self.right, self.free = inputs.right[self.items].astype(np.float64, copy=False), inputs.free
         no_columns = np.empty((len(user), 0), dtype=np.float32)
         self.row = no_columns if rows is None else rows(cells.cell[self.order])
         self.ids = len(self.users) + len(self.items) if ids else 0
         self.starts = np.searchsorted(user, np.arange(len(self.users) + 1))
-        self.counts = np.diff(self.starts)
-        ends = np.linspace(0, len(user), 1 + min(PARTS, 1 + len(user) // SMALLEST_PART))[1:-1]
-        self._bounds = list(pairwise([0, *np.searchsorted(self.starts, ends), len(self.users)]))
+        ends = np.searchsorted(self.starts, np.arange(BLOCK, len(user), BLOCK))
+        self._bounds = np.unique([0, *ends, len(self.users)])
         mean = self.click.mean()
         # Every parameter in its standard error at the start, so that one tolerance serves all.
-        curvature = mean * (1 - mean) * self._squares(user)
+        curvature = mean * (1 - mean) * self._squares()
         self.shrinkage = np.full(len(curvature), penalty)
         self.shrinkage[0] = 0.0
         self.start = np.zeros_like(self.shrinkage)
@@ -349,59 +340,48 @@ class Likelihood:
         """The loss and its gradient in parameters divided by their units."""
         theta = scaled * self.unit
         c, a, b, w, of_row = self.parts(theta)
-        z = np.repeat(c + a, self.counts) + b[self.item]
+        z = c + a[self.user] + b[self.item]
         if w.any() or of_row.any():
-
-            def work(part: int, some: slice) -> None:
-                left = self._of_users(some) @ w
-                self._loops.add_products(z, self._starts(some), self.item, left, self.right, self.row, of_row)
-
-            self._in_parts(work)
+            for users, cells in self._blocks():
+                left, user = self._of_users(users) @ w, self.user[cells] - users.start
+                z[cells] += _products(left, self.right, user, self.item[cells])
+                z[cells] += self.row[cells].astype(np.float64) @ of_row
         value, gradient = self.of_logits(theta, z)
         penalty = self.shrinkage * theta
         return float(value + theta @ penalty / 2), (gradient + penalty) * self.unit
 
     def of_logits(self, theta: Floats, z: Floats) -> tuple[float, Floats]:
         """The cross-entropy of clicks with logits z, and its derivatives in θ."""
-        residual, values = np.empty_like(z), np.zeros(len(self._bounds))
-
-        def work(part: int, some: slice) -> None:
-            at = slice(self.starts[some.start], self.starts[some.stop])
-            values[part] = self._loops.cross_entropy(z[at], self.click[at], residual[at])
-
-        self._in_parts(work)
-        return float(values.sum()), self.derivatives(residual)
+        small = np.exp(-np.abs(z))
+        value = np.maximum(z, 0.0).sum() + np.log1p(small).sum() - self.click @ z
+        return float(value), self.derivatives(np.where(z >= 0.0, 1.0, small) / (1.0 + small) - self.click)
 
     def derivatives(self, residual: Floats) -> Floats:
         """In θ, from those in the logits of cells."""
-        of_users, parts = np.empty(len(self.users)), len(self._bounds)
-        of_items, of_row = np.zeros((parts, len(self.items))), np.zeros((parts, self.row.shape[1]))
-        of_w = np.empty((parts, *self.free.shape))
+        of_w, of_row = np.zeros(self.free.shape), np.zeros(self.row.shape[1])
+        for users, cells in self._blocks() if self.free.any() or len(of_row) else ():
+            products = self._by_user(residual, users) @ self.right
+            of_w += self._of_users(users).T @ products
+            of_row += residual[cells] @ self.row[cells].astype(np.float64)
+        of_users = np.add.reduceat(residual, self.starts[:-1])
+        of_ids = [of_users, np.bincount(self.item, residual, len(self.items))] if self.ids else []
+        return np.concatenate([[residual.sum()], *of_ids, of_w[self.free], of_row])
 
-        def work(part: int, some: slice) -> None:
-            products = np.empty((some.stop - some.start, self.right.shape[1]))
-            self._loops.add_derivatives(
-                residual, self._starts(some), self.item, self.right, self.row, of_users[some],
-                of_items[part], products, of_row[part],
-            )  # fmt: skip
-            of_w[part] = self._of_users(some).T @ products
+    def _blocks(self) -> Iterator[tuple[slice, slice]]:
+        """Cut the users, with their cells."""
+        for first, last in pairwise(self._bounds):
+            yield slice(first, last), slice(self.starts[first], self.starts[last])
 
-        self._in_parts(work)
-        of_ids = [of_users, of_items.sum(axis=0)] if self.ids else []
-        return np.concatenate([[of_users.sum()], *of_ids, of_w.sum(axis=0)[self.free], of_row.sum(axis=0)])
+    def _of_users(self, users: slice) -> Floats:
+        """Return 1 and the features of some of the users with cells."""
+        return self.inputs.left[self.users[users]].astype(np.float64, copy=False)
 
-    def _in_parts(self, work: Callable[[int, slice], None]) -> None:
-        """``work(part, users)`` for each part, by threads."""
-        tasks = [(part, slice(*bounds)) for part, bounds in enumerate(self._bounds)]
-        threads.for_each(lambda task: work(*task), tasks)
-
-    def _of_users(self, some: slice) -> Floats:
-        """1 and the features of some of the users with cells."""
-        return self.inputs.left[self.users[some]].astype(np.float64, copy=False)
-
-    def _starts(self, some: slice) -> Codes:
-        """Where the cells of each begin, and where the last one's end."""
-        return self.starts[some.start : some.stop + 1]
+    def _by_user(self, values: Floats, users: slice) -> csr_array:
+        """Return values of all cells as a matrix of some users ``[users, items]``."""
+        starts = self.starts[users.start : users.stop + 1]
+        own = slice(starts[0], starts[-1])
+        shape = (len(starts) - 1, len(self.items))
+        return csr_array((values[own], self.item[own], starts - starts[0]), shape=shape)
 
     def parts(self, theta: Floats) -> tuple[float, Floats, Floats, Floats, Floats]:
         """c, a and b of those with cells, W and w."""
@@ -434,19 +414,15 @@ class Likelihood:
         left = np.column_stack([self.inputs.left @ w, a, np.ones_like(a)])
         return c, left, np.column_stack([self.inputs.right, np.ones_like(b), b])
 
-    def _squares(self, user: Codes) -> Floats:
+    def _squares(self) -> Floats:
         """Σ over cells of each parameter's input squared."""
-        shape = (len(self.users), len(self.items))
-        counts = csr_array((np.ones(len(user)), self.item, self.starts), shape=shape)
-        squares, of_w = self.right**2, np.empty((len(self._bounds), *self.free.shape))
-
-        def work(part: int, some: slice) -> None:
-            of_w[part] = (self._of_users(some) ** 2).T @ (counts[some] @ squares)
-
-        self._in_parts(work)
-        of_ids = [counts.sum(axis=1), counts.sum(axis=0)] if self.ids else []
+        ones, of_w = np.ones(len(self.user)), np.zeros(self.free.shape)
+        for users, _ in self._blocks():
+            of_w += (self._of_users(users) ** 2).T @ (self._by_user(ones, users) @ self.right**2)
+        counts = [np.diff(self.starts), np.bincount(self.item, minlength=len(self.items))]
+        of_ids = counts if self.ids else []
         of_row = np.einsum("nk,nk->k", self.row, self.row, dtype=np.float64)
-        return np.concatenate([[len(user)], *of_ids, of_w.sum(axis=0)[self.free], of_row])
+        return np.concatenate([[len(self.user)], *of_ids, of_w[self.free], of_row])
 
 
 def _with_ones(columns: Columns) -> Columns:
@@ -491,7 +467,7 @@ def _scale(largest: Sequence[NDArray[np.floating[Any]]]) -> Floats:
 
 def _products(left: Floats, right: Floats, user: Codes, item: Codes) -> Floats:
     """left[u] · right[i] of pairs."""
-    if len(left) * len(right) <= GRID_CELLS:
+    if len(left) * len(right) <= min(GRID_CELLS, 8 * len(user)):
         return np.asarray((left @ right.T)[user, item])
     result = np.empty(len(user))
     for start in range(0, len(user), BLOCK):
