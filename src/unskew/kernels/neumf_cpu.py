@@ -170,12 +170,12 @@ def _gradients(
     grads = [Tower.of(cut(each)) for each in buffer]
     # Where in its table's gradient a row of the batch is added.
     own = torch.arange(shape[1]).expand(shape)
-    places = torch.stack([own if number in rows else each for number, each in enumerate(codes)], 1)
-    both = torch.stack(codes, 1)
+    places = [own if number in rows else each for number, each in enumerate(codes)]
+    found_at = torch.stack([*codes, *places], 1)
 
     def work(task: RowBlock) -> None:
         own_kept = [each[task.replica, task.rows] for each in kept]
-        _backward(task, grad, both, places, masks, tower, own_kept, grads[task.part])
+        _backward(task, grad, found_at, masks, tower, own_kept, grads[task.part])
 
     threads.for_each(work, tasks)
     found: list[Tensor | None] = [*cut(buffer[0] if len(buffer) == 1 else buffer.sum(0))]
@@ -224,7 +224,6 @@ def _backward(
     task: RowBlock,
     grad: Tensor,
     codes: Tensor,
-    places: Tensor,
     masks: Masks,
     tower: Tower,
     kept: list[Tensor],
@@ -244,7 +243,7 @@ def _backward(
             d_bias = grads.biases[layer - 1][r, 0].numpy()
             neumf_loops.gate(z.numpy(), kept[layer].numpy(), _mask(masks, layer, task), d_bias)
     neumf_loops.scatter(
-        g, z.numpy(), codes[r, :, task.rows].numpy(), places[r, :, task.rows].numpy(),
+        g, z.numpy(), codes[r, :, task.rows].numpy(),
         tower.users[r].numpy(), tower.items[r].numpy(), head[: tower.dim], _mask(masks, 0, task),
         grads.users[r].numpy(), grads.items[r].numpy(), d_head[: tower.dim],
     )  # fmt: skip

@@ -92,14 +92,17 @@ def gate(z: Any, x: Any, mask: Any, d_bias: Any) -> None:
 
 @compiled(fastmath=_FAST)
 def scatter(
-    g: Any, dx: Any, codes: Any, places: Any, users: Any, items: Any, head: Any, mask: Any,
+    g: Any, dx: Any, codes: Any, users: Any, items: Any, head: Any, mask: Any,
     d_users: Any, d_items: Any, d_head: Any,
 ) -> None:  # fmt: skip
-    """Add the gradients of both branches to the head's and to the tables', there at each row's place."""
+    """Add the gradients of both branches to the head's and to the tables'.
+
+    ``codes [4, n]`` are the rows of users and of items in their tables, and in the tables' gradients.
+    """
     dim = users.shape[1] // 2
     for row in range(len(g)):
         of_user, of_item, of_x, of_g = users[codes[0, row]], items[codes[1, row]], dx[row], g[row]
-        to_user, to_item = d_users[places[0, row]], d_items[places[1, row]]
+        to_user, to_item = d_users[codes[2, row]], d_items[codes[3, row]]
         if len(mask):
             for d in range(2 * dim):
                 of_x[d] *= mask[row, d]
