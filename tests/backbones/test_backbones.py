@@ -182,15 +182,16 @@ class TestNoise:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("rate", [0.2, 0.77])
-def test_a_gpu_drops_at_the_rate_forward_and_backward(rate):
-    noise = Noise((5, 2**40 + 1))
-    noise.to(torch.device("cuda"))
-    x = torch.rand((2, 300, 999), device="cuda", requires_grad=True)
-    dropped = noise.dropped(x, rate)
-    mask = (dropped / x).detach()
-    assert float((mask == 0).double().mean()) == pytest.approx(rate, abs=3e-3)
-    dropped.square().sum().backward()
-    torch.testing.assert_close(x.grad, 2 * x.detach() * mask.square())
+def test_a_gpu_drops_what_a_cpu_drops_forward_and_backward(rate):
+    here, there = Noise((5, 2**40 + 1)), Noise((5, 2**40 + 1))
+    there.to(torch.device("cuda"))
+    for shape in ((2, 7, 50), (2, 1), (2, 3, 4, 999)):
+        mask = here.keep_mask(shape, rate, torch.float32)
+        x = torch.rand(shape, device="cuda", requires_grad=True)
+        dropped = there.dropped(x, rate)
+        torch.testing.assert_close(dropped.detach().cpu(), x.detach().cpu() * mask)
+        dropped.square().sum().backward()
+        torch.testing.assert_close(x.grad.cpu(), 2 * x.detach().cpu() * mask.square())
 
 
 def test_an_unknown_backbone_is_told_with_those_there_are():

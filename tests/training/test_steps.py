@@ -50,10 +50,10 @@ def played(monkeypatch):
     return captured
 
 
-def trained(log, executor, device="cpu", sampler=None, loss=None, batch_size=64, dropout=0.2):
+def trained(log, executor, device="cpu", sampler=None, loss=None, batch_size=64):
     """Weights and losses after some epochs over D."""
     population = Population(log, torch.device(device))
-    spec = NeuMF(dim=16, layers=(16, 16, 16), dropout=dropout)
+    spec = NeuMF(dim=16, layers=(16, 16, 16))
     network = spec.build(log.schema, SEEDS).to_device(population.device)
 
     def default_loss(sample: Sample):
@@ -205,9 +205,7 @@ class TestOnAGPU:
         assert (losses[-1] < losses[0]).all()
 
     def test_a_cpu_and_a_gpu_train_the_same_network(self, matrix_log):
-        # Masks are drawn otherwise on each.
-        ours = trained(matrix_log, CapturedSteps, "cuda", dropout=0.0)
-        theirs = trained(matrix_log, eagerly, "cpu", dropout=0.0)
+        ours, theirs = trained(matrix_log, CapturedSteps, "cuda"), trained(matrix_log, eagerly, "cpu")
         torch.testing.assert_close(ours[1].cpu(), theirs[1], rtol=0, atol=2e-3)
 
 

@@ -1,7 +1,7 @@
 """Random masks of replicas: replica k's masks depend on its own seed and nothing else.
 
-A mask is a function of (seed, number of the call). On a CPU PyTorch draws it, by a generator that starts anew
-for each mask; on a GPU it is a hash, computed inside the step, so that it replays under a CUDA graph.
+A mask is a hash of (seed, number of the call, element), the same on every device. On a GPU it is computed
+inside the step, so that it replays under a CUDA graph.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from torch import Tensor
 _UINT16 = 1 << 16
 _MIX = (0x7FEB352D, 0x846CA68B - (1 << 32))
 GOLDEN = 0x9E3779B9 - (1 << 32)
-
-_FAR = 0x9E3779B97F4A7C15
-"""From the seed of one mask of a replica to that of the next."""
 
 
 class Noise:
@@ -31,7 +28,6 @@ class Noise:
     def __init__(self, seeds: Sequence[int]) -> None:
         self.seeds = tuple(seeds)
         self.device = torch.device("cpu")
-        self._generator = torch.Generator()
         self.restart()
 
     def restart(self) -> None:
@@ -58,33 +54,35 @@ class Noise:
 
     def keep_mask(self, shape: Sequence[int], rate: float, dtype: torch.dtype) -> Tensor:
         """Return a mask ``[R, B, …]`` of 0 and 1/(1 − rate): zero with probability ``rate``, to 1/65,536."""
-        threshold = round(rate * _UINT16) - _UINT16 // 2
-        keep = self._bits(shape, self.next_calls(1)) >= threshold
-        return torch.where(keep, 1.0 / (1.0 - rate), 0.0).to(dtype)
+        if self.device.type == "cpu":
+            from unskew.kernels.masks import keep_mask
+
+            return keep_mask(shape, self._seed, self.next_calls(1), rate).to(dtype)
+        return plain_mask(shape, self._seed, self.next_calls(1), rate).to(dtype)
 
     def uniform(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return numbers ``[R, B, …]`` between 0 and 1, neither of them, on a grid of 65,536."""
-        bits = self._bits(shape, self.next_calls(1)).to(dtype)
+        bits = _bits(shape, self._seed, self.next_calls(1)).to(dtype)
         return (bits + (0.5 * _UINT16 + 0.5)) / _UINT16
 
     def dropped(self, x: Tensor, rate: float) -> Tensor:
         """Return x ``[R, …]`` times a mask."""
         return x * self.keep_mask(x.shape, rate, x.dtype)
 
-    def _bits(self, shape: Sequence[int], call: Tensor) -> Tensor:
-        """Return 16 random bits for each element, as int16."""
-        per_replica = int(torch.Size(shape[1:]).numel())
-        if self.device.type == "cpu":
-            # Four at a time: a generator takes as long for one.
-            bits = torch.empty(shape[0], -(-per_replica // 4), dtype=torch.int64)
-            for line, seed in zip(bits, self.seeds, strict=True):
-                self._generator.manual_seed((seed + int(call) * _FAR) % (1 << 63))
-                line.random_(-(1 << 63), None, generator=self._generator)
-            return bits.view(torch.int16)[:, :per_replica].reshape(tuple(shape))
-        element = torch.arange(per_replica, dtype=torch.int32, device=self._seed.device)
-        key = mix32(self._seed + mix32(call * GOLDEN + 1)).unsqueeze(1)
-        bits = mix32((element * GOLDEN) ^ key)
-        return (bits >> 16).to(torch.int16).view(tuple(shape))
+
+def plain_mask(shape: Sequence[int], seeds: Tensor, call: Tensor, rate: float) -> Tensor:
+    """Return the mask ``[R, B, …]`` of a call: 0 with probability ``rate``, else 1/(1 − rate)."""
+    threshold = round(rate * _UINT16) - _UINT16 // 2
+    return torch.where(_bits(shape, seeds, call) >= threshold, 1.0 / (1.0 - rate), 0.0)
+
+
+def _bits(shape: Sequence[int], seeds: Tensor, call: Tensor) -> Tensor:
+    """Return 16 random bits for each element, as int16."""
+    per_replica = int(torch.Size(shape[1:]).numel())
+    element = torch.arange(per_replica, dtype=torch.int32, device=seeds.device)
+    key = mix32(seeds + mix32(call * GOLDEN + 1)).unsqueeze(1)
+    bits = mix32((element * GOLDEN) ^ key)
+    return (bits >> 16).to(torch.int16).view(tuple(shape))
 
 
 def mix32(x: Tensor) -> Tensor:
