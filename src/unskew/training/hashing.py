@@ -67,8 +67,6 @@ def permute(position: Tensor, key: Tensor, bits: int) -> Tensor:
 def permuted_range(start: int, stop: int, key: Int[Tensor, " R"], bits: int) -> Int[Tensor, "R n"]:
     """``[R, stop − start]``: :func:`permute` of the numbers from ``start`` on, under each key ``[R]``."""
     numbers = torch.arange(start, stop, device=key.device)
-    if key.is_cuda:
-        return permute(numbers, key.unsqueeze(1), bits)
     # One by one: what is worked on stays in a core's cache.
     return torch.stack([permute(numbers, each, bits) for each in key])
 

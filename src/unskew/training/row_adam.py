@@ -108,8 +108,7 @@ class TouchedRows:
     def read(self, codes: Int[Tensor, "R n"]) -> None:
         """Bring rows up to date; they are about to be read."""
         at = self._distinct((codes + self._starts).flatten())[0]
-        seen = self._seen[at]
-        self._bring(at[(seen > 0) & (seen < self._step)])
+        self._bring(at[(self._seen[at] > 0) & (self._seen[at] < self._step)])
 
     def add(self, codes: Int[Tensor, "R n"], gradient: Float[Tensor, "R n F"]) -> None:
         """Keep gradients of rows for the step."""
