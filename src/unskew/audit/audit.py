@@ -262,6 +262,8 @@ def judge(
     if rows is not None and recommended is not None:
         repair = compare_by_segment(rows.rows(), tables, sketches, recommended=recommended.name, **limits)
     scores_vary = len(whole.occupied()) > 1
+    points = whole.points()
+    at_zero = whole.occupied()[points.score == 0]
     text = verdict(
         judgement=judgement,
         tolerance=tolerance,
@@ -270,7 +272,7 @@ def judge(
         significance=significance,
         rows=whole.rows,
         clicks=_clicks(whole),
-        infinite=_infinite_rows(whole),
+        infinite=int(whole.sums.rows[at_zero, 1].sum()),
         regions=off,
         remedy=None if recommended is None else _remedy(recommended, **limits),
         segments=named,
@@ -365,12 +367,6 @@ def _require_both_outcomes(
             where=_named(files),
             remedy=remedy,
         )
-
-
-def _infinite_rows(sketch: CalibrationSketch) -> int:
-    points = sketch.points()
-    at_zero = sketch.occupied()[points.score == 0]
-    return int(sketch.sums.rows[at_zero, 1].sum())
 
 
 def _named(files: Sequence[Source | str]) -> str:

@@ -73,7 +73,17 @@ def sketch_of(data: Any, *, score: str, outcome: str, weight: str | None = None)
     columns = {"score": score, "outcome": outcome, "weight": weight}
     home = type(data).__module__
     if home.startswith("pyspark."):
-        return CalibrationSketch.from_cells(_run_spark(data, columns))
+        import pyarrow as pa
+
+        types = [field.dataType.simpleString() for field in data.schema.fields]
+        query = cells_query(VIEW, **_of(types, data.columns, columns, "spark"))
+        # Spark puts the frame in the place of a name in braces; those of column names stay.
+        named = query.replace("{", "{{").replace("}", "}}").replace(f"FROM {VIEW}", "FROM {rows}")
+        found = data.sparkSession.sql(named, rows=data)
+        rows = found.collect()
+        return CalibrationSketch.from_cells(
+            pa.table({name: [row[place] for row in rows] for place, name in enumerate(found.columns)})
+        )
     if home.startswith(("duckdb", "_duckdb")):
         return CalibrationSketch.from_cells(_run_relation(data, columns))
     roles = Roles(score, outcome, weight)
@@ -95,22 +105,6 @@ def _run_relation(relation: Any, columns: dict[str, str | None]) -> Any:
         return relation.query(VIEW, query).to_arrow_table()
     except duckdb.Error as error:
         raise _engine_error("DuckDB", error, "the relation") from error
-
-
-def _run_spark(frame: Any, columns: dict[str, str | None]) -> Any:
-    import pyarrow as pa
-
-    types = [field.dataType.simpleString() for field in frame.schema.fields]
-    query = cells_query(VIEW, **_of(types, frame.columns, columns, "spark"))
-    # Spark puts the frame in the place of a name in braces; those of column names stay.
-    named = query.replace("{", "{{").replace("}", "}}").replace(f"FROM {VIEW}", "FROM {rows}")
-    return pa.table(_spark_columns(frame.sparkSession.sql(named, rows=frame)))
-
-
-def _spark_columns(found: Any) -> dict[str, list[Any]]:
-    """The cells by column; Spark would want pandas to hand over more at once."""
-    rows = found.collect()
-    return {name: [row[place] for row in rows] for place, name in enumerate(found.columns)}
 
 
 def _of(

@@ -187,7 +187,7 @@ def _read(
     additions, closed = [], 0
     for each in new:
         kept = frozenset() if latest else store.closed_of(each.name)
-        cells = _is_cells(each.file)
+        cells = {*COUNTS, *RESOLUTION} <= set(column_names(each.file))
         found, left = reader.cells(each, kept) if cells else reader.rows(each, kept, progress)
         additions.append(found)
         closed += left
@@ -356,10 +356,6 @@ def _require_both_outcomes(store: MonitorStore, additions: Sequence[Addition]) -
                 where=str(store.path),
                 remedy="add the period when its outcomes are in; --maturity keeps it open until then",
             )
-
-
-def _is_cells(file: Path) -> bool:
-    return {*COUNTS, *RESOLUTION} <= set(column_names(file))
 
 
 def _digest(file: Path) -> str:

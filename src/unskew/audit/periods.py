@@ -148,7 +148,14 @@ class PeriodCodes:
         try:
             if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
                 column = _from_text(column)
-            self._require_one_zone(getattr(column.type, "tz", None) is not None)
+            has_zone = getattr(column.type, "tz", None) is not None
+            if self._has_zone is not None and self._has_zone != has_zone:
+                raise DataError(
+                    "some times have a zone and some have none",
+                    where=f"column '{self.by.column}'",
+                    remedy="write all times with a zone, or all without",
+                )
+            self._has_zone = has_zone
             return self._wall(column)
         except pa.ArrowException as error:
             raise DataError(
@@ -177,15 +184,6 @@ class PeriodCodes:
             return wall, np.zeros(len(wall), dtype=bool)
         first = pc.assume_timezone(shown, self.zone, ambiguous="earliest", nonexistent="earliest")
         return wall, np.asarray(pc.less(first, instant).to_numpy(zero_copy_only=False))
-
-    def _require_one_zone(self, has_zone: bool) -> None:
-        if self._has_zone is not None and self._has_zone != has_zone:
-            raise DataError(
-                "some times have a zone and some have none",
-                where=f"column '{self.by.column}'",
-                remedy="write all times with a zone, or all without",
-            )
-        self._has_zone = has_zone
 
 
 def _from_text(column: Any) -> Any:

@@ -145,7 +145,9 @@ def compare_by_segment(
     error = float(np.sqrt((kept.weight**2) @ (difference - gain) ** 2) / total)
     lines = {
         name: RepairLine(
-            name, _nll(kept, p), _worst(kept, tables, p, tolerance=tolerance, significance=significance)
+            name,
+            float(kept.weight @ _losses(kept, p) / kept.weight.sum()),
+            _worst(kept, tables, p, tolerance=tolerance, significance=significance),
         )
         for name, p in found.items()
     }
@@ -184,10 +186,6 @@ def _multicalibrated(kept: KeptRows, codes: dict[str, NDArray[np.int64]]) -> Arr
 def _losses(kept: KeptRows, probability: Array) -> Array:
     of_outcome = np.where(kept.outcome == 1, probability, 1 - probability)
     return np.asarray(-np.log(np.maximum(of_outcome, LIKELIHOOD_FLOOR)))
-
-
-def _nll(kept: KeptRows, probability: Array) -> float:
-    return float(kept.weight @ _losses(kept, probability) / kept.weight.sum())
 
 
 def _worst(

@@ -92,6 +92,8 @@ def audit(
     Exit code 0: healthy, or undecided (which the first word says). 1: miscalibrated beyond the tolerance.
     2: bad input.
     """
+    limits: dict[str, Any]
+    columns: dict[str, Any]
     # Read by NumPy when it is loaded. Matrices here have ten columns: a second thread only waits, and loudly.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from unskew.cli.options import refuse
@@ -109,7 +111,10 @@ def audit(
         refuse(context, ("table", "run", "by", "time", "boolean_outcome"), "without --sql")
     if sql is not None and not run:
         refuse(context, ("json", "out", "overwrite", "no_report"), "with --sql, which prints a query")
-        return _print_query(sql, table, score, outcome, weight, segment, by, time, boolean_outcome)
+        asked: dict[str, Any] = {"score": score, "weight": weight, "dialect": sql}
+        asked["outcome"] = _required(outcome, "--outcome", None)
+        print(_query(table, segment, by, time, **asked, boolean_outcome=boolean_outcome))
+        return EXIT_HEALTHY
     if run and table is None:
         raise ParameterError("--table is missing", remedy="give files and globs, or FILE.duckdb:TABLE")
     if sql is not None:
@@ -122,7 +127,8 @@ def audit(
             ("outcome", "weight", "segment", "p_min", "out", "overwrite", "no_report", "seed"),
             "with --actions, which audits the probability of showing, and prints alone",
         )
-        return _audit_actions(_given(files), score, actions, tolerance, significance, json, log_json)
+        limits = {"tolerance": tolerance, "significance": significance}
+        return _audit_actions(_given(files), json, log_json, score=score, actions=actions, **limits)
     outcome = _required(outcome, "--outcome", cells)
     rows = _rows_of(files, table, cells)
     if no_report:
@@ -141,18 +147,8 @@ def audit(
     from unskew.io.stream import Roles
     from unskew.progress import progress_bars
 
-    limits: dict[str, Any] = {
-        "tolerance": tolerance,
-        "significance": significance,
-        "p_min": clip(p_min),
-        "seed": seed,
-    }
-    columns: dict[str, Any] = {
-        "score": score,
-        "outcome": outcome,
-        "weight": weight,
-        "segments": tuple(segment or ()),
-    }
+    limits = {"tolerance": tolerance, "significance": significance, "p_min": clip(p_min), "seed": seed}
+    columns = {"score": score, "outcome": outcome, "weight": weight, "segments": tuple(segment or ())}
     if run:
         from unskew.audit.engines import require_runnable, run_query
 
@@ -208,17 +204,9 @@ def _given(files: list[str] | None) -> list[str]:
     return files
 
 
-def _print_query(
-    sql: str,
-    table: str | None,
-    score: str,
-    outcome: str | None,
-    weight: str | None,
-    segment: list[str] | None,
-    by: str | None,
-    time: str | None,
-    boolean_outcome: bool,
-) -> int:
+def _query(
+    table: str | None, segment: list[str] | None, by: str | None, time: str | None, **asked: Any
+) -> str:
     from unskew.audit.periods import By
     from unskew.audit.sql import cells_query
 
@@ -226,29 +214,10 @@ def _print_query(
         raise ParameterError("--table is missing", remedy="name the table as the engine knows it")
     if by is None and time is not None:
         raise ParameterError("--time has no effect without --by", remedy="give --by day, hour or week")
-    query = cells_query(
-        table,
-        score=score,
-        outcome=_required(outcome, "--outcome", None),
-        weight=weight,
-        segments=segment or (),
-        by=None if by is None else By.of(by, time),
-        dialect=sql,  # type: ignore[arg-type]
-        boolean_outcome=boolean_outcome,
-    )
-    print(query)
-    return EXIT_HEALTHY
+    return cells_query(table, **asked, segments=segment or (), by=None if by is None else By.of(by, time))
 
 
-def _audit_actions(
-    files: list[str],
-    score: str,
-    actions: int,
-    tolerance: float,
-    significance: float,
-    json: Path | None,
-    log_json: Path | None,
-) -> int:
+def _audit_actions(files: list[str], json: Path | None, log_json: Path | None, **asked: Any) -> int:
     from unskew.cli.places import check_outputs, table_files
     from unskew.io.files import write_json
 
@@ -259,14 +228,7 @@ def _audit_actions(
     from unskew.progress import progress_bars
 
     with progress_bars(log_json=log_json) as progress:
-        result = audit_actions(
-            files,
-            score=score,
-            actions=actions,
-            tolerance=tolerance,
-            significance=significance,
-            progress=progress,
-        )
+        result = audit_actions(files, **asked, progress=progress)
     if json is not None:
         write_json(json, result.to_dict())
     print_actions(result)
@@ -277,11 +239,9 @@ def _free_folder(first: str) -> Path:
     """``audits/NAME``, or with the first number from 2 on that is free."""
     from unskew.cli.places import name_of_tables
 
-    name = name_of_tables(first, "audit")
-    wanted = Path("audits") / name
-    number = 2
-    target = wanted
+    name, number = name_of_tables(first, "audit"), 1
+    target = Path("audits") / name
     while target.exists():
-        target = wanted.with_name(f"{name}-{number}")
         number += 1
+        target = target.with_name(f"{name}-{number}")
     return target

@@ -11,62 +11,15 @@ USUAL = "Options that most people need"
 """The group that ``--help`` shows."""
 
 GROUPS = {
-    USUAL: (
-        "data",
-        "user",
-        "item",
-        "click",
-        "conversion",
-        "space",
-        "test",
-        "test_is",
-        "features",
-        "method",
-    ),
-    "Data": (
-        "root",
-        "option",
-        "unbiased",
-        "unbiased_share",
-        "known_propensity",
-        "actions",
-        "duplicates",
-        "time",
-        "maturity",
-        "stream",
-    ),
-    "Features": ("numeric", "bag", "ignore", "propensity_features", "model_features", "allow_leak"),
-    "Propensities": ("propensity", "calibrator", "uncertainty", "crossfit", "propensity_epochs", "p_min"),
-    "Training": (
-        "backbone",
-        "seeds",
-        "seed",
-        "members",
-        "ensemble",
-        "recalibrate",
-        "protocol",
-        "split",
-        "valid_from",
-        "set_",
-        "from_",
-        "checkpoint",
-        "every",
-        "device",
-    ),
-    "Output": (
-        "out",
-        "overwrite",
-        "config",
-        "save_config",
-        "json",
-        "log_json",
-        "tensorboard",
-        "mlflow",
-        "help_all",
-        "help",
-    ),
+    USUAL: "data user item click conversion space test test_is features method",
+    "Data": "root option unbiased unbiased_share known_propensity actions duplicates time maturity stream",
+    "Features": "numeric bag ignore propensity_features model_features allow_leak",
+    "Propensities": "propensity calibrator uncertainty crossfit propensity_epochs p_min",
+    "Training": "backbone seeds seed members ensemble recalibrate protocol split valid_from set_ from_ "
+    "checkpoint every device",
+    "Output": "out overwrite config save_config json log_json tensorboard mlflow help_all help",
 }
-"""The options of ``unskew run`` by group."""
+"""The options of ``unskew run`` by group, parted by spaces."""
 
 ALL = "unskew.all options"
 """Set in the meta of a context whose help shows all options."""
@@ -79,7 +32,7 @@ class BriefHelp(TyperCommand):
         """Write the group that most people need, and the names of the rest; or all groups."""
         records = {str(each.name): each.get_help_record(ctx) for each in self.get_params(ctx)}
         groups = {
-            group: [line for name in names if (line := records.get(name)) is not None]
+            group: [line for name in names.split() if (line := records.get(name)) is not None]
             for group, names in GROUPS.items()
         }
         for group, lines in groups.items():

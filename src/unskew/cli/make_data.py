@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -43,14 +44,8 @@ def make_data(
     check_seed(seed)
     check_outputs({"--json": json}, folders={"--out": out})
     n_rows = _whole("--rows", rows)
-    flags = {
-        "n_rows": "--rows",
-        "n_users": "--users",
-        "n_items": "--items",
-        "test_rows": "--test-rows",
-        "seed": "--seed",
-        "confounding": "--confounding",
-    }
+    flags = {f"n_{name}": f"--{name}" for name in ("rows", "users", "items")}
+    flags |= {"test_rows": "--test-rows", "seed": "--seed", "confounding": "--confounding"}
 
     from unskew.datasets.impression_files import write_world
     from unskew.datasets.impression_world import ImpressionWorld
@@ -84,16 +79,7 @@ def make_data(
     if json is not None:
         from unskew.io.files import write_json
 
-        write_json(
-            json,
-            {
-                "rows": done.rows,
-                "files": done.files,
-                "files_kept": done.files_kept,
-                "bytes": done.bytes,
-                "folder": str(done.folder),
-            },
-        )
+        write_json(json, {**asdict(done), "folder": str(done.folder)})
     kept = f", {done.files_kept} of them from an earlier call" if done.files_kept else ""
     print(f"{done.rows:,} rows in {done.files:,} files{kept}, {done.bytes:,} bytes in all: {plain(out)}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -97,33 +97,28 @@ def monitor(
 
     if add:
         refuse(context, OF_LOOKING, "with --add, which adds files and judges nothing")
-        settings = _settings(store, score, outcome, weight, segment, by, time, zone, maturity)
+        columns = {"score": score, "outcome": outcome, "weight": weight, "segment": segment}
+        settings = _settings(store, by, time, zone, maturity, **columns)
         return _add(store, files, settings, as_of, latest)
     if files:
         raise ParameterError("FILE has no effect without --add", remedy="give --add")
     refuse(context, OF_ADDING, "without --add FILE...")
-    return _look(store, tolerance, significance, value, report, no_report, json)
+    limits = {"tolerance": tolerance, "significance": significance, "value": value}
+    return _look(store, report, no_report, json, **limits)
 
 
 def _settings(
-    store: Path,
-    score: str | None,
-    outcome: str | None,
-    weight: str | None,
-    segment: list[str] | None,
-    by: str | None,
-    time: str | None,
-    zone: str,
-    maturity: str | None,
+    store: Path, by: str | None, time: str | None, zone: str, maturity: str | None, **columns: Any
 ) -> MonitorSettings | None:
-    """What was asked for; where the store is there and nothing was named, None."""
+    """Return what was asked for, or None where the store exists and nothing was named."""
     from unskew.audit.monitor_store import MonitorSettings, MonitorStore
     from unskew.audit.periods import By
     from unskew.io.stream import Roles
 
     known = MonitorStore.load(store).settings if store.exists() else None
-    if known is not None and not any((score, outcome, weight, segment, by, time, maturity, zone != "UTC")):
+    if known is not None and not any((*columns.values(), by, time, maturity, zone != "UTC")):
         return None
+    score, outcome, weight, segment = columns.values()
     if known is not None:
         score, outcome = score or known.roles.score, outcome or known.roles.outcome
         weight, segment = weight or known.roles.weight, segment or list(known.roles.segments)
@@ -162,15 +157,7 @@ def _add(
     return EXIT_HEALTHY
 
 
-def _look(
-    store: Path,
-    tolerance: float,
-    significance: float,
-    value: float | None,
-    report: Path | None,
-    no_report: bool,
-    json: Path | None,
-) -> int:
+def _look(store: Path, report: Path | None, no_report: bool, json: Path | None, **limits: Any) -> int:
     from unskew.cli.places import check_outputs
     from unskew.io.files import whole_file, write_json
 
@@ -178,13 +165,16 @@ def _look(
         raise ParameterError("--report has no effect with --no-report", remedy="leave one of them out")
     target = None if no_report else report or store.with_name(f"{store.stem}-report.html")
     check_outputs({"--json": json, "--report": target}, folders={}, read=[store])
-    if target is not None:
-        _require_report(target)
+    if target is not None and target.is_file():
+        with target.open(encoding="utf-8", errors="replace") as file:
+            head = file.read(2000)
+        if GENERATOR not in head:
+            raise DataError("is there and is no report", where=str(target), remedy="give another --report")
 
     from unskew.audit.monitor import monitor
     from unskew.cli.monitor_tables import print_monitor
 
-    result = monitor(store, tolerance=tolerance, significance=significance, value=value)
+    result = monitor(store, **limits)
     if target is not None:
         from unskew.report.monitor_report import render_monitor_report
 
@@ -197,13 +187,3 @@ def _look(
     if target is not None:
         print(f"\nThe report: {plain(target)}")
     return EXIT_MISCALIBRATED if result.healthy is False else EXIT_HEALTHY
-
-
-def _require_report(target: Path) -> None:
-    """An error where something else than a report would be replaced."""
-    if target.is_file():
-        with target.open(encoding="utf-8", errors="replace") as file:
-            if GENERATOR not in file.read(2000):
-                raise DataError(
-                    "is there and is no report", where=str(target), remedy="give another --report"
-                )

@@ -45,7 +45,7 @@ def reproduce(
     from unskew.cli.console import plain_console
     from unskew.cli.places import check_outputs, check_seed
     from unskew.datasets import DATASETS
-    from unskew.io.files import whole_file
+    from unskew.io.files import write_text
     from unskew.progress import progress_bars
     from unskew.reproduce.reproduce import reproduce as run
     from unskew.reproduce.reproduction import ReproduceConfig
@@ -81,6 +81,5 @@ def reproduce(
     for name in result.figures:
         console.print(f"{name}: {config.out / f'{name}.svg'}")
     if json is not None:
-        with whole_file(json) as beside:
-            beside.write_bytes((config.out / "reproduction.json").read_bytes())
+        write_text(json, (config.out / "reproduction.json").read_text(encoding="utf-8"))
     console.print(f"Everything: {config.out}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,22 +19,10 @@ from unskew.cli.options import LogJson, MLflow, TensorBoard
 from unskew.errors import CollapseWarning, DataError, ParameterError
 from unskew.plain_text import listed, plain
 
-if TYPE_CHECKING:
-    from unskew.training.checkpoint import Checkpoint
-
 OF_FILES = (
-    "test",
-    "test_is",
-    "unbiased",
-    "user",
-    "item",
-    "click",
-    "conversion",
-    "space",
-    "known_propensity",
-    "actions",
-    "duplicates",
-)
+    "test", "test_is", "unbiased", "user", "item", "click", "conversion", "space", "known_propensity",
+    "actions", "duplicates",
+)  # fmt: skip
 """Options that say what the columns of a file are; a dataset with a name knows."""
 
 OF_TRAINED = ("propensity", "calibrator", "uncertainty", "crossfit", "propensity_epochs")
@@ -265,11 +253,12 @@ def run(
     help_all: HelpAll = False,
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
+    import unskew as us
     from unskew.cli import say
     from unskew.cli.options import FLAGS, clip, feature_options, is_default, loader_options, names_in, refuse
     from unskew.cli.places import check_outputs, check_seed, name_of_tables, plain_name, table_files
     from unskew.datasets import DATASETS
-    from unskew.io.files import check_target, write_json
+    from unskew.io.files import check_target, write_json, write_text
     from unskew.io.parquet_places import SCHEME
     from unskew.io.row_groups import RowGroups
     from unskew.io.tables import column_names, is_place
@@ -294,8 +283,7 @@ def run(
         raise ParameterError("--root goes with files of this machine", remedy="leave it out")
     named = [each for each in (None if remote else data, test, unbiased) if each] if is_file else []
     read = table_files(str(Path(root or "") / each) for each in named) if named else []
-    read += [] if config is None else [config]
-    read += [] if from_ is None else [from_]
+    read += [each for each in (config, from_) if each is not None]
     outputs = {"--json": json, "--save-config": save_config, "--log-json": log_json}
     states = {} if checkpoint is None else {"--checkpoint": checkpoint}
     states |= {} if tensorboard is None else {"--tensorboard": tensorboard}
@@ -313,7 +301,7 @@ def run(
     called = name_of_tables(data, "files") if is_file else data
     target = out or Path("runs") / plain_name(f"{called}-{method}", "the dataset and the method,")
     check_outputs(outputs, folders=states | {"--out": target}, read=read)
-    journal = None if checkpoint is None else _checkpoint(checkpoint, every)
+    journal = None if checkpoint is None else us.Checkpoint(checkpoint, every)
     # What the same command left before it was killed is known when the data are read.
     own = journal is not None and journal.wrote(target)
     check_target(target, overwrite=overwrite or own)
@@ -348,16 +336,15 @@ def run(
         options = options_of_file(context) | loader_options(option or (), DATASETS[name], flags)
     if is_file:
         options |= columns
-    fields = feature_options(context, features, numeric, bag, ignore)
-    options |= fields
-    if fields and is_default(context, "backbone"):
+    read_fields = feature_options(context, features, numeric, bag, ignore)
+    options |= read_fields
+    if read_fields and is_default(context, "backbone"):
         backbone = "dcn"
     if test_is is not None and test is None:
         raise ParameterError("--test-is has no effect without --test", remedy="leave it out, or give --test")
     if test_is not in (None, "random", "logged"):
         raise ParameterError(f"--test-is must be random or logged, not {test_is!r}", remedy="give either")
 
-    import unskew as us
     from unskew.cli.run_tables import print_run, print_schema
     from unskew.progress import progress_bars
     from unskew.run.run_memory import memory_sentence
@@ -365,34 +352,23 @@ def run(
     from unskew.run.sizes import SAID_SECONDS, estimate_in_words, estimated_seconds
     from unskew.training.checkpoint import JobDoneError
 
+    known = us.RunConfig.__dataclass_fields__
+    as_given = {key: value for key, value in context.params.items() if key in known}
     job = us.RunConfig(
-        data=name,
-        root=root,
-        options=options,
-        propensity=propensity,
-        backbone=backbone,
-        calibrator=calibrator,
-        uncertainty=uncertainty,
-        method=method,
-        seeds=seeds,
-        seed=seed,
-        members=members,
-        recalibrate=recalibrate,
-        protocol=protocol,  # type: ignore[arg-type]
-        crossfit=crossfit or None,
-        propensity_epochs=propensity_epochs,
-        p_min=clip(p_min),
-        device=device,
-        split=split,
-        valid_from=valid_from,
-        time=time,
-        maturity=maturity,
-        parameters=parameters(context, set_ or ()),
-        propensity_features=None if propensity_features is None else names_in(propensity_features),
-        model_features=None if model_features is None else names_in(model_features),
-        allow_leak=tuple(allow_leak or ()),
-        stream=True if remote else stream,
-        unbiased_share=unbiased_share,
+        **as_given
+        | {
+            "data": name,
+            "options": options,
+            "backbone": backbone,
+            "method": method,
+            "crossfit": crossfit or None,
+            "p_min": clip(p_min),
+            "parameters": parameters(context, set_ or ()),
+            "propensity_features": None if propensity_features is None else names_in(propensity_features),
+            "model_features": None if model_features is None else names_in(model_features),
+            "allow_leak": tuple(allow_leak or ()),
+            "stream": True if remote else stream,
+        }
     )
     if save_config is not None:
         processes.write(partial(write_config, save_config, job))
@@ -406,7 +382,7 @@ def run(
             say(f"unskew: going on from {checkpoint}: {journal.so_far}")
         if (why := dataset.facts.get("streamed")) is not None and processes.is_writer():
             print(f"{why[0].upper()}{why[1:]}: {dataset.train!r}\n")
-        if fields:
+        if read_fields:
             print_schema(dataset)
         if processes.is_writer():
             seconds = estimated_seconds(job, dataset.train)
@@ -429,7 +405,9 @@ def run(
         except JobDoneError as done:
             print(done.problem)
             if json is not None:
-                processes.write(partial(_copy, target / "metrics.json", json))
+                processes.write(
+                    lambda: write_text(json, (target / "metrics.json").read_text(encoding="utf-8"))
+                )
             return
     with _going_on_from(checkpoint):
         result.save(target, overwrite=overwrite)
@@ -454,16 +432,3 @@ def _going_on_from(checkpoint: Path | None) -> Iterator[None]:
         if checkpoint is None:
             raise
         interrupted(f"the last state is in {checkpoint}. {RESUME}")
-
-
-def _checkpoint(folder: Path, every: str) -> Checkpoint:
-    from unskew.training.checkpoint import Checkpoint
-
-    return Checkpoint(folder, every)
-
-
-def _copy(source: Path, target: Path) -> None:
-    from unskew.io.files import whole_file
-
-    with whole_file(target) as beside:
-        beside.write_bytes(source.read_bytes())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -96,17 +96,12 @@ def weights(
     from unskew.cli.options import feature_options, refuse
 
     if score is not None:
-        refuse(
-            context,
-            TO_TRAIN,
-            "with --score, which brings a propensity: none is trained",
-        )
+        refuse(context, TO_TRAIN, "with --score, which brings a propensity: none is trained")
         if outcome is None:
             raise ParameterError("--score needs --outcome", remedy="name the column of clicks")
     elif user is None or item is None:
         raise ParameterError(
-            "there is no propensity",
-            remedy="give --score COLUMN, or --user and --item to train one",
+            "there is no propensity", remedy="give --score COLUMN, or --user and --item to train one"
         )
     else:
         refuse(context, ("sample_weight", "segment"), "without --score")
@@ -119,23 +114,19 @@ def weights(
     from unskew.audit import write_weights
     from unskew.progress import progress_bars
 
+    both: dict[str, Any] = {
+        "outcome": outcome,
+        "calibrator": calibrator,
+        "folds": folds,
+        "p_min": clip(p_min),
+        "weight_all": weight_all,
+        "seed": seed,
+        "overwrite": overwrite,
+    }
     with progress_bars(log_json=log_json) as progress:
-        if score is not None and outcome is not None:
-            result = write_weights(
-                files,
-                out,
-                score=score,
-                outcome=outcome,
-                sample_weight=sample_weight,
-                calibrator=calibrator,
-                segments=tuple(segment or ()),
-                folds=folds,
-                p_min=clip(p_min),
-                weight_all=weight_all,
-                seed=seed,
-                overwrite=overwrite,
-                progress=progress,
-            )
+        if score is not None:
+            columns: dict[str, Any] = {"sample_weight": sample_weight, "segments": tuple(segment or ())}
+            result = write_weights(files, out, score=score, **columns, **both, progress=progress)
         else:
             from unskew.audit.weights_trained import train_weights
 
@@ -144,18 +135,12 @@ def weights(
                 out,
                 user=str(user),
                 item=str(item),
-                outcome=outcome,
                 propensity=propensity,
                 **feature_options(context, features, "", "", ignore),
                 allow_leak=tuple(allow_leak or ()),
-                calibrator=calibrator,
-                folds=folds,
-                p_min=clip(p_min),
-                weight_all=weight_all,
-                seed=seed,
                 device=device,
                 stream=stream,
-                overwrite=overwrite,
+                **both,
                 progress=progress,
             )
     if json is not None:

@@ -425,11 +425,17 @@ def _setting(
 ) -> Setting:
     """What the losses see at the start."""
     weight = None if job.kept is None else torch.as_tensor(job.kept.weight, device=job.device)
+    if given is not None:
+        floors = torch.tensor([given.floors[line] for line in given.lines])
+    else:
+        floors = torch.full(
+            (len(data.seeds),), job.whole.density if method.p_min == "auto" else float(method.p_min)
+        )
     return Setting(
         networks=networks,
         density=job.whole.density,
         clicks=data.observed(training),
-        floor=_floors(method, given, len(data.seeds), job.whole.density, job.device),
+        floor=floors.to(job.device, torch.float32).unsqueeze(1),
         given=data.propensity is not None,
         held_out=HeldOut(data.population, data.seeds, weight),
         clicks_each=job.clicks_each,
@@ -492,17 +498,6 @@ def _with_its_own_validation(history: History, stage: Stage) -> History:
     """The history of a stage that stops on another loss than that of conversions, under a name of its own."""
     names = ", ".join(step.name for each in stage.passes for step in each.steps)
     return History({**history.train, f"{names}, held out": history.validation}, [], history.best_epoch)
-
-
-def _floors(
-    method: Debiaser, given: GivenPropensities | None, replicas: int, density: float, device: torch.device
-) -> Tensor:
-    """The clip of each replica's propensities ``[R, 1]``; the density until a click tower has some."""
-    if given is not None:
-        floors = torch.tensor([given.floors[line] for line in given.lines])
-    else:
-        floors = torch.full((replicas,), density if method.p_min == "auto" else float(method.p_min))
-    return floors.to(device, torch.float32).unsqueeze(1)
 
 
 def validation_loss(

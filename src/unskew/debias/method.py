@@ -382,7 +382,16 @@ class Debiaser(Estimator):
             if propensity is None and self.needs_propensity:
                 propensity = log.known_propensity
         if propensity is None:
-            self._require_no_propensity()
+            if self.needs_propensity:
+                raise ParameterError(
+                    f"{self.name} needs propensities",
+                    remedy="give fit(…, propensity=) a fitted Propensity, an array or a column's name",
+                )
+            if self.tower is not None and self.tower.calibration == "external":
+                raise ParameterError(
+                    f"{self.name} with calibration='external' needs propensities",
+                    remedy="give fit(…, propensity=) a Propensity, an array or a column, or use 'in-loop'",
+                )
             return None
         options = {"calibrated": calibrated, "full_space": self.needs_full_space}
         if isinstance(rows, Kept):
@@ -394,19 +403,6 @@ class Debiaser(Estimator):
             )
         self.clipping_ = given.diagnostics
         return given.of_members(self.members)
-
-    def _require_no_propensity(self) -> None:
-        """An error for a method that cannot do without."""
-        if self.needs_propensity:
-            raise ParameterError(
-                f"{self.name} needs propensities",
-                remedy="give fit(…, propensity=) a fitted Propensity, an array or a column's name",
-            )
-        if self.tower is not None and self.tower.calibration == "external":
-            raise ParameterError(
-                f"{self.name} with calibration='external' needs propensities",
-                remedy="give fit(…, propensity=) a Propensity, an array or a column, or use 'in-loop'",
-            )
 
     @property
     def reads_features(self) -> bool:

@@ -205,7 +205,10 @@ def number_column(values: Any, name: str) -> NDArray[np.float64]:
     number = np.full(len(array), np.nan)
     for row in np.flatnonzero(~null):
         try:
-            number[row] = _number_of(array[row])
+            value = array[row]
+            if isinstance(value, str) and not is_number(value):
+                raise ValueError(value)
+            number[row] = float(value)
         except (TypeError, ValueError):
             raise DataError(
                 f"value {array[row].item() if isinstance(array[row], np.generic) else array[row]!r}"
@@ -214,12 +217,6 @@ def number_column(values: Any, name: str) -> NDArray[np.float64]:
                 remedy="encode as 0 and 1",
             ) from None
     return number
-
-
-def _number_of(value: Any) -> float:
-    if isinstance(value, str) and not is_number(value):
-        raise ValueError(value)
-    return float(value)
 
 
 def is_number(text: str) -> bool:

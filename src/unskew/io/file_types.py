@@ -74,7 +74,14 @@ def require_readable(
     """An error for a column that is missing, or of a type that it may not have."""
     require_columns(wanted, schema.names, file)
     require_numbers(schema, numbers, file)
-    _require_single_values(schema, text, file)
+    for name in text:
+        kind = schema.field(name).type
+        if pa.types.is_nested(kind):
+            raise DataError(
+                f"column '{name}' holds {kind}, not one value a row",
+                where=str(file),
+                remedy="name a column of text, numbers or dates",
+            )
 
 
 def holds_numbers(kind: Any) -> bool:
@@ -97,16 +104,4 @@ def require_numbers(schema: ArrowSchema, numbers: Sequence[str], file: Source) -
                 f"column '{name}' holds {kind}, not numbers",
                 where=str(file),
                 remedy="write the column as numbers, or name another one",
-            )
-
-
-def _require_single_values(schema: ArrowSchema, names: Sequence[str], file: Source) -> None:
-    """An error for a column of lists or records."""
-    for name in names:
-        kind = schema.field(name).type
-        if pa.types.is_nested(kind):
-            raise DataError(
-                f"column '{name}' holds {kind}, not one value a row",
-                where=str(file),
-                remedy="name a column of text, numbers or dates",
             )

@@ -58,7 +58,16 @@ def parquet_files(paths: Paths) -> list[File]:
     for place in [paths] if isinstance(paths, str | Path) else several_paths(paths):
         text = str(place)
         if text.startswith(OF_THIS_MACHINE):
-            files += expand_paths(_local_path(text))
+            path = text.removeprefix(OF_THIS_MACHINE).removeprefix("localhost")
+            if not path.startswith("/"):
+                raise DataError(
+                    "is no path of this machine",
+                    where=text,
+                    remedy=f"write {OF_THIS_MACHINE}/ and the path from the root, or the path alone",
+                )
+            files += expand_paths(
+                path if os.path.exists(path) or glob.glob(path, recursive=True) else unquote(path)
+            )
         elif SCHEME.match(text):
             files += _elsewhere(text)
         else:
@@ -91,19 +100,6 @@ def source_of(file: File) -> Iterator[Any]:
         return
     with file.system.open_input_file(file.path) as opened:
         yield opened
-
-
-def _local_path(uri: str) -> str:
-    """The path of a ``file://`` place: as it is written where that is there, else with %20 and the like
-    decoded."""
-    path = uri.removeprefix(OF_THIS_MACHINE).removeprefix("localhost")
-    if not path.startswith("/"):
-        raise DataError(
-            "is no path of this machine",
-            where=uri,
-            remedy=f"write {OF_THIS_MACHINE}/ and the path from the root, or the path alone",
-        )
-    return path if os.path.exists(path) or glob.glob(path, recursive=True) else unquote(path)
 
 
 def _elsewhere(uri: str) -> list[FileElsewhere]:

@@ -80,7 +80,7 @@ def expand_paths(paths: Paths) -> list[Path]:
 
 def several_paths(paths: object) -> Sequence[str | Path]:
     """A list of paths; an error for what is none, and for an empty one."""
-    if not _are_several(paths):
+    if not (isinstance(paths, Collection) and not isinstance(paths, (bytes, bytearray, dict))):
         raise ParameterError(
             f"{paths!r} is not a path", remedy="give a file, a folder, a glob, or a list of these, as text"
         )
@@ -149,10 +149,6 @@ def file_identity(file: Path) -> tuple[int, int]:
 def _once(files: Iterable[Path]) -> list[Path]:
     """Sorted, and of several names of one file the first."""
     return sorted({file_identity(file): file for file in sorted(files, reverse=True)}.values())
-
-
-def _are_several(paths: object) -> bool:
-    return isinstance(paths, Collection) and not isinstance(paths, (bytes, bytearray, dict))
 
 
 def _expand_path(given: str | Path) -> list[Path]:
@@ -472,7 +468,14 @@ def reading(file: Path) -> Iterator[str | None]:
         if file.stat().st_size == 0:
             raise DataError("the file is empty", where=str(file), remedy="write it again, or leave it out")
         if delimiter is not None:
-            _refuse_utf_16(file)
+            with open(file, "rb") as opened:
+                start = opened.read(2)
+            if start in UTF_16:
+                raise DataError(
+                    "is text in UTF-16, not in UTF-8",
+                    where=str(file),
+                    remedy="save it as CSV UTF-8, or convert it with iconv -f UTF-16 -t UTF-8",
+                )
         yield delimiter
     except PermissionError as error:
         raise DataError("may not be read", where=str(file), remedy="see to its permissions") from error
@@ -489,17 +492,6 @@ def reading(file: Path) -> Iterator[str | None]:
             where=str(file),
             remedy="check that the file is whole, and write or download it again",
         ) from error
-
-
-def _refuse_utf_16(file: Path) -> None:
-    with open(file, "rb") as opened:
-        start = opened.read(2)
-    if start in UTF_16:
-        raise DataError(
-            "is text in UTF-16, not in UTF-8",
-            where=str(file),
-            remedy="save it as CSV UTF-8, or convert it with iconv -f UTF-16 -t UTF-8",
-        )
 
 
 def require_columns(columns: Sequence[str] | None, present: list[str], file: object) -> None:

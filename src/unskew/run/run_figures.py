@@ -90,15 +90,12 @@ def collapsed_counts(trained: Mapping[str, Any]) -> dict[str, list[dict[str, Any
     return {
         key: [
             {"network": network, "reason": reason, "seeds": seeds, "of": len(each.seeds_)}
-            for network, reason, seeds in counts(each.collapsed_, _members(each))
+            for network, reason, seeds in counts(
+                each.collapsed_, (each.members if isinstance(each, Debiaser) else 1)
+            )
         ]
         for key, each in trained.items()
     }
-
-
-def _members(trained: Any) -> int:
-    """Networks of a seed; a propensity's folds, and its own ensembles, count as one."""
-    return trained.members if isinstance(trained, Debiaser) else 1
 
 
 def spread_figures(

@@ -107,7 +107,12 @@ def may_try_network(config: RunConfig, log: Log | StreamedLog) -> bool:
 def further_data(propensity: BasePropensity, dataset: Dataset | StreamedDataset) -> dict[str, Any]:
     """What a propensity is fitted on beside the log."""
     if isinstance(propensity, NaiveBayesPropensity):
-        return {"random_sample": _random_sample(dataset)}
+        if dataset.test is None or dataset.test_is != "random":
+            raise ParameterError(
+                "naive Bayes needs a test set of pairs shown at random, a part of which it looks at",
+                remedy="give --test FILE --test-is random, or another --propensity",
+            )
+        return {"random_sample": dataset.test}
     return {}
 
 
@@ -154,15 +159,6 @@ def unknown_propensity(name: str) -> ParameterError:
     return ParameterError(
         f"unknown propensity {name!r}", remedy=f"use {close}{', '.join(names)}, or a column of your files"
     )
-
-
-def _random_sample(dataset: Dataset | StreamedDataset) -> Log:
-    if dataset.test is None or dataset.test_is != "random":
-        raise ParameterError(
-            "naive Bayes needs a test set of pairs shown at random, a part of which it looks at",
-            remedy="give --test FILE --test-is random, or another --propensity",
-        )
-    return dataset.test
 
 
 def predicts_everywhere(propensity: BasePropensity) -> bool:

@@ -23,8 +23,10 @@ def search_plan(config: RunConfig, dataset: StreamedDataset) -> list[str]:
     log, sampled = dataset.train, dataset.unbiased is not None
     own = sized(config, sizes_of(config, log))
     protocol = protocol_of(own)
+    known = registered_name(config.propensity)
+    chosen = config.propensity == "auto" or known in BACKBONES or known in PROPENSITIES
     candidates, left_out = run_candidates(
-        config, log, sampled=sampled, everywhere=_is_everywhere(config.propensity)
+        config, log, sampled=sampled, everywhere=(chosen and known != NaiveBayesPropensity.name)
     )
     passes = [_passes(candidate_method(own, protocol, each, log), log) for each in candidates]
     many = len(candidates)
@@ -51,18 +53,10 @@ def search_plan(config: RunConfig, dataset: StreamedDataset) -> list[str]:
 def _passes(method: Debiaser, log: StreamedLog) -> int:
     """Passes over the rows of a candidate's training, about."""
     return sum(
-        min(method.epochs if stage.epochs is None else stage.epochs, _epochs(method, log)) * len(stage.passes)
+        min(
+            method.epochs if stage.epochs is None else stage.epochs,
+            round(expected_epochs(log, log.n_clicks / method.batch_size)),
+        )
+        * len(stage.passes)
         for stage in method.stages()
     )
-
-
-def _epochs(method: Debiaser, log: StreamedLog) -> int:
-    """Return about how many epochs its training takes."""
-    return round(expected_epochs(log, log.n_clicks / method.batch_size))
-
-
-def _is_everywhere(propensity: str) -> bool:
-    """Whether a propensity by its name has one for all of D: a column has not, nor has naive Bayes."""
-    known = registered_name(propensity)
-    chosen = propensity == "auto" or known in BACKBONES or known in PROPENSITIES
-    return chosen and known != NaiveBayesPropensity.name

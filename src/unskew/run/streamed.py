@@ -117,22 +117,17 @@ def streamed_dataset(
     dataset = stream_files(config.root, maturity=config.maturity, progress=progress, **given)
     require_conversions(config, dataset.train.n_conversions is not None)
     if config.unbiased_share is not None:
-        dataset = _with_share(dataset, config.unbiased_share)
+        held_out = Dataset(
+            dataset.name,
+            dataset.train.source.empty,
+            dataset.test,
+            facts=dataset.facts,
+            test_is=dataset.test_is,
+            unbiased=dataset.unbiased,
+        )
+        parted = with_unbiased_share(held_out, config.unbiased_share)
+        dataset = replace(dataset, test=parted.test, unbiased=parted.unbiased, facts=parted.facts)
     return replace(dataset, facts={**dataset.facts, "streamed": why})
-
-
-def _with_share(dataset: StreamedDataset, share: float) -> StreamedDataset:
-    """A share of the random test pairs as the sample (:func:`with_unbiased_share`)."""
-    held_out = Dataset(
-        dataset.name,
-        dataset.train.source.empty,
-        dataset.test,
-        facts=dataset.facts,
-        test_is=dataset.test_is,
-        unbiased=dataset.unbiased,
-    )
-    parted = with_unbiased_share(held_out, share)
-    return replace(dataset, test=parted.test, unbiased=parted.unbiased, facts=parted.facts)
 
 
 def run_streamed(
