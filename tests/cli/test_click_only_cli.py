@@ -68,7 +68,7 @@ def test_score_gives_the_propensity(run, log, tmp_path):
     "arguments",
     [
         ["compare", "{run}"],
-        ["export", "{run}", "-o", "{out}"],
+        ["export", "{run}", "-o", "{out}", "--what", "conversion"],
         ["score", "{run}", "{log}", "-o", "{out}.parquet", "--method", "ips"],
     ],
 )

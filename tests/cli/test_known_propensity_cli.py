@@ -157,7 +157,7 @@ def test_compare_refuses_what_needs_pairs_that_were_not_shown(
     [
         (("--method", "dr-jl"), ("dr-jl looks at pairs that were not shown", "use naive, ips or snips")),
         (("--method", "esmm"), ("esmm looks at pairs that were not shown",)),
-        (("--click", "click"), ("has no click column", "--conversion")),
+        (("--click", "click"), ("column 'click' is given both as click and as conversion",)),
         (("--space", "matrix"), ("not of all pairs", "--space impressions")),
         (("--actions", 3), ("shows 8 items, more than the 3 actions",)),
         (("--actions", 0), ("actions must be a whole number of at least 1",)),

@@ -123,32 +123,6 @@ def test_closed_errors_change_no_exit_code(tmp_path):
         assert ("4,000 rows" in (tmp_path / "out.txt").read_text()) == (code == 0)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["audit", "a\0b.csv", *COLUMNS],
-        ["audit", "a.csv", *COLUMNS, "--json", "a\0b"],
-        ["audit", "a.csv", *COLUMNS, "--out", "a\0b"],
-        ["weights", "a.csv", *COLUMNS, "-o", "a\0b.parquet"],
-        ["run", "--data", "a\0b.csv"],
-        ["run", "--data", "coat", "--root", "a\0b"],
-        ["score", "run\0", "a.csv", "-o", "x.parquet"],
-        ["export", "run\0", "-o", "x.onnx"],
-        ["compare", "run\0"],
-        ["study", "a\0b.toml"],
-        ["study", "small", "--out", "a\0b"],
-        ["reproduce", "table-ece", "--data", "synthetic", "--out", "a\0b"],
-        ["--with", "a\0b.py", "methods"],
-    ],
-)
-def test_a_nul_in_a_path_is_one_line(capsys, command):
-    assert main(command) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "\0" not in said
-    assert "To fix: " in said
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
 def test_an_output_that_is_full_is_one_line():
     with open("/dev/full", "wb") as full:
