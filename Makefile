@@ -36,12 +36,6 @@ $(VENV)/.installed-test: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[test]'
 	touch $(VENV)/.installed $@
 
-KERNELS := $(shell grep -rl '^@compiled' src/unskew)
-# By one process, while types are checked: workers would each compile the same at the same time.
-$(VENV)/.compiled: $(KERNELS) tests/compile_once.py | $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m compile_once
-	touch $@
-
 # Tests, too, and the packages that they import; what collecting them says is shown where it fails.
 $(VENV)/.collected: | $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 0 --collect-only > $(VENV)/collected.txt || { cat $(VENV)/collected.txt; exit 1; }
@@ -61,7 +55,7 @@ lint: $(VENV)/.installed-test  ## ruff, and the budgets of packages
 typecheck: $(VENV)/.installed-test  ## mypy --strict on src
 	$(BIN)/mypy
 
-pytest: $(VENV)/.installed-test $(VENV)/.compiled $(VENV)/.collected  ## the tests alone
+pytest: $(VENV)/.installed-test $(VENV)/.collected  ## the tests alone
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WITH_WAITS)
 
 test-spark: $(VENV)/.installed-test  ## the tests on a local Spark, which it installs; needs a Java runtime
@@ -73,7 +67,7 @@ test-settings: $(VENV)/.installed-test  ## the tests in another place, locale, z
 	tests/settings.sh $(PYTHON_OF_ALL) $(ON_TWO_CORES)
 
 test: lint  ## lint, type-check, all tests
-	$(MAKE) --no-print-directory -j2 typecheck $(VENV)/.compiled $(VENV)/.collected
+	$(MAKE) --no-print-directory -j2 typecheck $(VENV)/.collected
 	$(MAKE) --no-print-directory pytest
 
 quick: lint  ## lint, type-check, the fast tests of every package, while one writes

@@ -24,6 +24,10 @@ pytest.register_assert_rewrite("contracts")
 
 pytest_plugins = ["measured"]
 
+# Workers that compile a function at the same time would overwrite each other's code in one cache of numba.
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(TESTS.parent / ".pytest_cache" / f"numba-{worker}"))
+
 try:
     import hypothesis
 except ModuleNotFoundError:

@@ -11,10 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.compiled import ask_for, compiled
-
-SLOTS_AHEAD, HASHES_AHEAD = 24, 12
-"""Look-ups for which a slot, and then its hash, is asked for beforehand."""
+from unskew.compiled import compiled
 
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -58,21 +55,10 @@ def hash_texts(offsets: Any, letters: Any, out: Any) -> None:
 
 
 @compiled()
-def _prepare(place: Any, wanted: Any, hashes: Any, slots: Any, mask: Any) -> None:
-    if place + SLOTS_AHEAD < len(wanted):
-        ask_for(slots, np.int64(wanted[place + SLOTS_AHEAD] & mask))
-    if place + HASHES_AHEAD < len(wanted):
-        slot = slots[np.int64(wanted[place + HASHES_AHEAD] & mask)]
-        if slot > 0:
-            ask_for(hashes, np.int64(slot) - 1)
-
-
-@compiled()
 def find(wanted: Any, hashes: Any, slots: Any, found: Any) -> None:
     """Where each of the ``wanted`` hashes is among ``hashes``; −1 where it is not."""
     mask = np.uint64(len(slots) - 1)
     for place in range(len(wanted)):
-        _prepare(place, wanted, hashes, slots, mask)
         at = wanted[place] & mask
         found[place] = -1
         while slots[np.int64(at)] != 0:
@@ -88,7 +74,6 @@ def add(wanted: Any, hashes: Any, count: Any, slots: Any, found: Any) -> Any:
     """The same, and those that are not there come after the first ``count``; how many there are then."""
     mask = np.uint64(len(slots) - 1)
     for place in range(len(wanted)):
-        _prepare(place, wanted, hashes, slots, mask)
         at = wanted[place] & mask
         while True:
             slot = slots[np.int64(at)]
@@ -112,9 +97,6 @@ def are_same(offsets: Any, letters: Any, places: Any, other_offsets: Any, other_
         other = places[place]
         if other < 0:
             continue
-        ahead = place + HASHES_AHEAD
-        if ahead < len(places) and places[ahead] >= 0:
-            ask_for(other_letters, other_offsets[places[ahead]])
         start, other_start = offsets[place], other_offsets[other]
         size = offsets[place + 1] - start
         if other_offsets[other + 1] - other_start != size:

@@ -16,10 +16,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from unskew.compiled import triton_cache
-
-triton_cache()
-
 ROWS = 8
 """Rows of a table that one program works on."""
 CLAIMS = 512
