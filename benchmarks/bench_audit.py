@@ -33,10 +33,9 @@ READING, COMMAND = "Python that reads the two columns", "unskew audit, with repo
 PRINTING = "unskew audit --no-report"
 
 LIMIT = """Of the command's time most goes to the start, not to the rows: loading Python, typer with pydantic,
-NumPy, pyarrow and SciPy, and numba with the compiled pass. Figures are written as SVG without matplotlib,
-whose loading and drawing took two fifths of the time before. None of it grows with the rows, and all of it
-holds Python's lock, so that no second thread can hide it. Who wants the verdict alone gets it with
---no-report."""
+NumPy, pyarrow and SciPy, and numba with the compiled pass; a report loads matplotlib and draws. None of it
+grows with the rows, and all of it holds Python's lock, so that no second thread can hide it. Who wants the
+verdict alone gets it with --no-report."""
 
 
 def child(path: str, repeats: int) -> dict[str, float]:

@@ -63,13 +63,14 @@ def coat_root() -> Path:
 
 @pytest.fixture(scope="module")
 def undrawn() -> Iterator[None]:
-    """``overview.svg`` is made, but not laid out and written, which takes a second; tests/report does it."""
+    """Make figures, but do not lay them out and write them, which takes a second; tests/report does it."""
 
     def svg(figure: object, *, title: str, **_: object) -> str:
         return f"<svg><title>{title}</title></svg>"
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("unskew.report.plots.overview.svg", svg)
+        patched.setattr("unskew.report.page.inline_svg", svg)
         yield
 
 

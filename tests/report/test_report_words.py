@@ -10,7 +10,7 @@ from unskew.metrics import CalibrationSketch
 from unskew.metrics.collapse import Collapsed, collapse_message, counts
 from unskew.report import words
 from unskew.report.plots.axes import plain
-from unskew.report.plots.weights import weight_curve
+from unskew.report.plots.scores import weight_curve
 
 
 @pytest.mark.parametrize(

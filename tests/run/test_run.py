@@ -19,7 +19,7 @@ from unskew.errors import ParameterError, RunFolderError
 from unskew.evaluation import evaluate_users
 from unskew.propensity import InSampleWarning
 from unskew.propensity.network import NetworkStack
-from unskew.report.plots.methods import methods_charts
+from unskew.report.plots.methods import metric_charts
 from unskew.run import run_result
 
 WORLD = {"options": {"n_users": 60, "n_items": 40, "density": 0.15}, "backbone": "mf", "crossfit": 2}
@@ -184,7 +184,7 @@ class TestMetrics:
         assert "over test users from" in improved.text
         assert "One seed does not tell how far another training would move that" in improved.text
         for name in ("auc", "mean_over_rate"):
-            (chart,) = methods_charts(methods, metrics=[name])
+            (chart,) = metric_charts(methods, metrics=[name])
             for row, told in zip(chart.rows, methods.values(), strict=True):
                 assert (row.dots[0].low, row.dots[0].high) == (told[name]["low"], told[name]["high"])
 

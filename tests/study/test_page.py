@@ -46,7 +46,7 @@ def test_charts_have_a_row_each_with_its_interval(summary):
 def test_the_page_begins_with_them_and_names_its_cells(summary, tmp_path):
     write_pages(tmp_path, "mine", [summary.shown()], ["a `note`"], first_screen(summary, None, "naive"))
     page = (tmp_path / "tables.html").read_text()
-    assert page.index('class="cost') < page.index('class="dots') < page.index("<table")
+    assert page.index('class="cost') < page.index('class="panel') < page.index("<table")
     assert "<h1>Study: mine</h1>" in page
     assert "<code>note</code>" in page
     assert "<b>" not in page[page.index("<table") :]

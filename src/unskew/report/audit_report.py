@@ -12,15 +12,15 @@ from unskew.metrics.registry import MISSING, PROPENSITY_METRICS
 from unskew.plain_text import plain
 from unskew.report.cost import excess_words, judge_promise
 from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable, number_cell
-from unskew.report.page import Pictures, render
-from unskew.report.plots.panels import (
-    histogram_panels,
-    reliability_panels,
+from unskew.report.page import Picture, picture, render
+from unskew.report.plots.parts import SEGMENTS_DRAWN, segments_chart
+from unskew.report.plots.scores import (
+    histogram_figures,
+    reaching,
+    reliability_figures,
     sketched_weights,
-    weight_panels,
+    weights_figure,
 )
-from unskew.report.plots.reliability import reaching
-from unskew.report.plots.segments import SEGMENTS_DRAWN, segments_chart
 from unskew.report.words import brief, counted, listed, number, p_value, percent
 
 if TYPE_CHECKING:
@@ -113,30 +113,35 @@ def _sketches(result: AuditResult) -> dict[str, CalibrationSketch]:
     return shown
 
 
-def _pictures(result: AuditResult) -> Pictures:
+def _pictures(result: AuditResult) -> dict[str, Picture]:
+    """Return every figure there is data for, by name."""
     sketches = _sketches(result)
-    p_min = None if result.weights is None else result.weights.p_min
-    made = Pictures()
-    caption = _reliability_caption(sketches, result)
     noun, row = result.outcome_words
     words = {"predicted": f"predicted probability of a {noun}", "seen": _share(result)}
-    made.put("reliability", caption, panels=reliability_panels(sketches, **words))
-    histograms = histogram_panels(sketches, sketched_weights(sketches), p_min=p_min, of=row)
-    caption = f"{_weights_caption(result)} {_histogram_caption(result)}"
-    made.put("weights", caption, panels=[*weight_panels(sketches), *histograms])
+    p_min = None if result.weights is None else result.weights.p_min
+    figures = {
+        "reliability": reliability_figures(sketches, **words),
+        "weights": [
+            weights_figure(sketches),
+            *histogram_figures(sketches, sketched_weights(sketches), p_min=p_min, of=row),
+        ],
+    }
+    captions = {
+        "reliability": _reliability_caption(sketches, result),
+        "weights": f"{_weights_caption(result)} {_histogram_caption(result)}",
+    }
     if result.judged_segments:
         drawn = result.judged_segments[:SEGMENTS_DRAWN]
         limits = {"tolerance": result.tolerance, "significance": result.significance}
         clear = [segment.is_off(**limits) for segment in drawn]
-        made.put(
-            "segments",
+        figures["segments"] = [segments_chart(drawn, clear).figure()]
+        captions["segments"] = (
             "Ranked by rows × error, which stands at the right: what is left of WCE after noise, in rows."
             " Bars are 95 % intervals; an arrow is a segment beyond the axis, with its value; a filled marker"
             f" is off by more than {percent(result.tolerance)}, beyond chance, all segments taken together"
-            " (Benjamini and Hochberg).",
-            charts=[segments_chart(drawn, clear)],
+            " (Benjamini and Hochberg)."
         )
-    return made
+    return {name: picture(name, captions[name], each) for name, each in figures.items()}
 
 
 def _share(result: AuditResult) -> str:

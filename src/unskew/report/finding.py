@@ -108,6 +108,11 @@ def without_seeds(metrics: Mapping[str, Any]) -> str:
     return f" {few} not tell how far another training would move that, which is not in it."
 
 
+def deviation(estimate: Mapping[str, Any], name: str = "bias") -> float:
+    """Return estimate − truth on average: minus the paper's bias, which is truth − expected estimate."""
+    return 0.0 - real(estimate.get(name))
+
+
 def times(level: float) -> str:
     """A level in words."""
     return f"{number(level, 2)} times"

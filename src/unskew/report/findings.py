@@ -14,6 +14,7 @@ from unskew.metrics.judgement import LEVEL_TOLERANCE, Judgement, Level, is_clear
 from unskew.report.finding import (
     LEVEL,
     Finding,
+    deviation,
     interval_over,
     is_random,
     know_clicks,
@@ -24,7 +25,6 @@ from unskew.report.finding import (
 )
 from unskew.report.honesty import honesty
 from unskew.report.improvement import improvement
-from unskew.report.plots.truth import deviation
 from unskew.report.words import brief, filled, number, percent, real
 
 

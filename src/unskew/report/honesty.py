@@ -22,7 +22,7 @@ from unskew.metrics.judgement import (
 )
 from unskew.metrics.weight_calibration import has_infinite_weight
 from unskew.report.finding import Finding, collapsed_sentences, know_clicks, units
-from unskew.report.plots.reliability import CURVE_BINS
+from unskew.report.plots.scores import CURVE_BINS
 from unskew.report.words import brief, moved, number, p_value, percent, real
 
 

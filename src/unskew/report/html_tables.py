@@ -11,7 +11,7 @@ import numpy as np
 
 from unskew.metrics.judgement import judge_difference
 from unskew.metrics.registry import SHOWN_PROPENSITY, Metric, metric
-from unskew.report.plots.truth import deviation
+from unskew.report.finding import deviation
 from unskew.report.words import COLLAPSED_MARK, brief, counted, method_name, number, real, signed_fixed
 
 

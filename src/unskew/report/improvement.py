@@ -21,13 +21,13 @@ from unskew.report.finding import (
     LEVEL,
     Finding,
     collapsed_sentences,
+    deviation,
     interval_over,
     is_random,
     level_of,
     times,
     without_seeds,
 )
-from unskew.report.plots.truth import deviation
 from unskew.report.words import (
     brief,
     counted,

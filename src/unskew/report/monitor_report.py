@@ -9,7 +9,7 @@ from unskew.metrics.promise import counted_promise
 from unskew.plain_text import plain
 from unskew.report.cost import excess_words
 from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable, number_cell
-from unskew.report.page import Picture, render
+from unskew.report.page import picture, render
 from unskew.report.plots.over_time import (
     MOST_PERIODS,
     MOST_SEGMENTS,
@@ -29,26 +29,10 @@ WORST = 10
 
 
 def render_monitor_report(result: MonitorResult) -> str:
-    """One HTML file that opens offline and shows what a monitor found."""
-    from markupsafe import Markup
-
+    """Return one HTML file that opens offline and shows what a monitor found."""
     drawn = result.histories[:MULTIPLES]
     reach = shared_reach(drawn)
-    multiples = [
-        Markup(
-            history_figure(
-                each,
-                result.periods,
-                tolerance=result.tolerance,
-                reach=reach,
-                title=f"Mean of outcome over score, {plain(each.name)}, by period",
-            )
-        )
-        for each in drawn
-    ]
-    title = "Weight-calibration error of segments by period"
-    drawn_heat = Markup(heat_map(result.histories, result.periods, title))
-    heat = Picture("heat", _heat_caption(result), wide=drawn_heat)
+    small = [history_figure(each, result.periods, tolerance=result.tolerance, reach=reach) for each in drawn]
     off = [each for each in result.histories if each.breaks]
     return render(
         "monitor.html.j2",
@@ -58,9 +42,8 @@ def render_monitor_report(result: MonitorResult) -> str:
         headline=result.headline,
         verdict=result.verdict,
         data_line=_data_line(result),
-        heat=heat,
-        multiples=multiples,
-        multiples_caption=_multiples_caption(result),
+        heat=picture("heat", _heat_caption(result), [heat_map(result.histories, result.periods)]),
+        multiples=picture("multiples", _multiples_caption(result), small),
         worst=_worst(off) if off else None,
         seen=_seen(result),
         columns=_settings(result),

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from unskew.plain_text import plain
-from unskew.report.style import FONT_STACK, css_variables
+from unskew.report.style import FONT_STACK, PANEL_WIDTH, css_variables, inline_svg
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
-
-    from unskew.report.plots.dot_charts import DotChart
-    from unskew.report.plots.drawing import Panel
+    from matplotlib.figure import Figure
 
 LONGEST_TEXT = 20_000
 """Characters of one text on a page, which may be a whole paragraph."""
@@ -24,55 +22,29 @@ LONGEST_TEXT = 20_000
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on a page: charts and panels side by side, what their series are called, and a caption."""
+    """A figure on a page: panels that stand beside each other where there is room, and a caption."""
 
     name: str
     caption: str
-    panels: tuple[Markup, ...] = ()
-    charts: tuple[DotChart, ...] = ()
-    keys: tuple[tuple[str, str, Markup], ...] = ()
-    """Series, what each is called, and how it looks: those that a reader may switch off."""
-    wide: Markup | None = None
-    """A picture that cannot be narrow, and is moved sideways there."""
+    panels: tuple[Markup, ...]
+    width: int | None = None
+    """Pixels of a figure that cannot be narrow, and is moved sideways there."""
 
 
-class Pictures(dict[str, Picture]):
-    """The figures of a page, by name."""
+def picture(name: str, caption: str, figures: Sequence[Figure]) -> Picture:
+    """Return figures as SVG to stand in a page, with a caption."""
+    from markupsafe import Markup
 
-    def put(
-        self,
-        name: str,
-        caption: str,
-        *,
-        panels: Sequence[Panel | str] = (),
-        charts: Sequence[DotChart] = (),
-        keys: Mapping[str, str] | None = None,
-    ) -> None:
-        """A figure of panels (SVG) and charts (HTML).
-
-        Parameters
-        ----------
-        keys
-            Series and what they are called; by default the series of the panels.
-        """
-        from markupsafe import Markup
-
-        from unskew.report.plots.drawing import Panel, sample
-
-        drawn = (each.drawn(each.title) if isinstance(each, Panel) else each for each in panels)
-        series = [key for each in panels if isinstance(each, Panel) for key in each.named]
-        named = dict.fromkeys(series) if keys is None else keys
-        self[name] = Picture(
-            name,
-            caption,
-            tuple(Markup(each) for each in drawn),
-            tuple(charts),
-            tuple((key, called or key, Markup(sample(key))) for key, called in named.items()),
-        )
+    drawn = []
+    for number, figure in enumerate(figures, 1):
+        title = " ".join(figure.get_suptitle().split()) or str(figure.get_label()) or name
+        drawn.append(Markup(inline_svg(figure, name=f"{name}-{number}", title=title)))
+    inches = max(figure.get_figwidth() for figure in figures)
+    return Picture(name, caption, tuple(drawn), round(80 * inches) if inches > PANEL_WIDTH else None)
 
 
 def render(template: str, **content: Any) -> str:
-    """A page from one of the templates; everything but our own SVG and CSS is escaped."""
+    """Return a page from one of the templates; everything but our own SVG and CSS is escaped."""
     from markupsafe import Markup
 
     styles = {"light": css_variables(dark=False), "dark": css_variables(dark=True), "fonts": FONT_STACK}
@@ -100,7 +72,7 @@ def _environment() -> Environment:
 
 
 def worded(text: str) -> Markup:
-    """A sentence for a page: escaped, with what stands between backticks as code.
+    """Return a sentence for a page: escaped, with what stands between backticks as code.
 
     Examples
     --------
@@ -114,5 +86,5 @@ def worded(text: str) -> Markup:
 
 
 def _plain_words(value: Any) -> Any:
-    """What the page shows, without control characters; what is markup already is ours, and stays."""
+    """Return what the page shows without control characters; markup is ours, and stays."""
     return plain(value, LONGEST_TEXT) if type(value) is str else value

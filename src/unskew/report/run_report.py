@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from unskew.report.finding import (
     LEVEL,
     collapsed_sentences,
     data_name,
+    deviation,
     is_random,
     level_of,
     sampled,
@@ -35,30 +35,34 @@ from unskew.report.html_tables import (
     truth_table,
     values_table,
 )
-from unskew.report.page import Pictures, render
-from unskew.report.plots.dot_charts import DotChart
-from unskew.report.plots.drawing import Panel, nothing
-from unskew.report.plots.fields import fields_charts
-from unskew.report.plots.learning import learning_panels
-from unskew.report.plots.methods import differences_charts, methods_charts, promised_chart
-from unskew.report.plots.panels import (
+from unskew.report.page import Picture, picture, render
+from unskew.report.plots.axes import nothing
+from unskew.report.plots.dots import DotChart
+from unskew.report.plots.methods import (
+    difference_charts,
+    estimates_chart,
+    metric_charts,
+    promised_chart,
+    search_chart,
+    truth_charts,
+)
+from unskew.report.plots.over_time import learning_figures
+from unskew.report.plots.parts import fields_charts
+from unskew.report.plots.scores import (
     NO_SCORES,
     clipped_weights,
-    histogram_panels,
-    reliability_panels,
-    weight_panels,
+    histogram_figures,
+    reaching,
+    reliability_figures,
+    spread_figure,
+    weights_figure,
 )
-from unskew.report.plots.reliability import reaching
-from unskew.report.plots.search import KEYS, search_chart
-from unskew.report.plots.spread import spread_panel
-from unskew.report.plots.truth import deviation, estimates_chart, truth_charts
 from unskew.report.words import (
     brief,
     counted,
     filled,
     listed,
     method_name,
-    method_parts,
     method_phrase,
     number,
     percent,
@@ -66,6 +70,9 @@ from unskew.report.words import (
     sentence,
     signed_fixed,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def render_run_report(
@@ -150,48 +157,44 @@ def _pictures(
     sketches: Mapping[str, CalibrationSketch],
     clicked: Mapping[str, NDArray[np.float64]],
     histories: Mapping[str, Mapping[str, Any]],
-) -> Pictures:
-    """Every figure there is data for, by name."""
+) -> dict[str, Picture]:
+    """Return every figure there is data for, by name."""
     rows = units(metrics)
     methods, comparison = filled(metrics.get("methods")), filled(metrics.get("comparison"))
-    truth = metrics.get("truth") or {}
+    truth, spread = metrics.get("truth") or {}, metrics.get("spread") or {}
+    searched, importances = metrics.get("search") or {}, _importances(metrics)
     limit = real(metrics.get("p_min", config.get("p_min")))
     p_min = limit if np.isfinite(limit) else None
-    made = Pictures()
-    reliability = reliability_panels(sketches, rows=rows)
-    charts = _overview_charts(metrics)
-    panels: list[Panel | str] = [replace(each, title=OVERVIEW_TITLE) for each in reliability[1:]]
-    if not panels and not charts:
-        panels = [nothing("Propensities", NO_SCORES)]
-    made.put("overview", _overview_caption(metrics), panels=panels, charts=charts)
+    reliability = reliability_figures(sketches)
+    overview = [*reliability[1:], *_drawn(_overview_charts(metrics))] or [nothing("Propensities", NO_SCORES)]
+    weights = [
+        weights_figure(sketches, rows=rows),
+        *histogram_figures(sketches, clipped_weights(clicked, p_min), p_min=p_min, rows=rows),
+    ]
+    made = [picture("overview", _overview_caption(metrics), overview)]
     if reliability:
-        made.put("reliability", _reliability_caption(sketches, rows), panels=reliability)
-    weights = weight_panels(sketches, rows=rows)
-    histograms = histogram_panels(sketches, clipped_weights(clicked, p_min), p_min=p_min, rows=rows)
-    made.put("weights", _weights_caption(metrics, p_min), panels=[*weights, *histograms])
-    spread = metrics.get("spread") or {}
+        made.append(picture("reliability", _reliability_caption(sketches, rows), reliability))
+    made.append(picture("weights", _weights_caption(metrics, p_min), weights))
     if spread.get("curve"):
-        made.put("spread", _spread_caption(spread), panels=[spread_panel(spread["curve"])])
+        made.append(picture("spread", _spread_caption(spread), [spread_figure(spread["curve"])]))
     if methods:
-        charts = methods_charts(methods, metrics.get("rails"))
-        made.put("methods", _methods_caption(methods), charts=charts)
-    if methods and comparison:
-        keys = {method_parts(key)[1]: method_name(key) for key in comparison}
-        charts = differences_charts(comparison, methods)
-        made.put("differences", _differences_caption(comparison, methods), charts=charts, keys=keys)
+        charts = metric_charts(methods, metrics.get("rails"))
+        made.append(picture("methods", _methods_caption(methods), _drawn(charts)))
+    if methods and comparison and (charts := difference_charts(comparison, methods)):
+        made.append(picture("differences", _differences_caption(comparison, methods), _drawn(charts)))
     if truth.get("estimates"):
-        made.put("truth", _truth_caption(truth), charts=truth_charts(truth))
-    searched = metrics.get("search") or {}
+        made.append(picture("truth", _truth_caption(truth), _drawn(truth_charts(truth))))
     if searched.get("judged"):
-        made.put("search", _search_caption(searched), charts=[search_chart(searched)], keys=KEYS)
-    importances = _importances(metrics)
+        made.append(picture("search", _search_caption(searched), _drawn([search_chart(searched)])))
     if importances:
-        made.put("fields", _fields_caption(metrics), charts=fields_charts(importances))
+        made.append(picture("fields", _fields_caption(metrics), _drawn(fields_charts(importances))))
     if histories:
-        keys = {"training": "training", "validation": "validation"}
-        panels = list(learning_panels(histories))
-        made.put("learning", _learning_caption(histories), panels=panels, keys=keys)
-    return made
+        made.append(picture("learning", _learning_caption(histories), learning_figures(histories)))
+    return {each.name: each for each in made}
+
+
+def _drawn(charts: Sequence[DotChart]) -> list[Figure]:
+    return [chart.figure() for chart in charts]
 
 
 def _overview_charts(metrics: Mapping[str, Any]) -> list[DotChart]:
@@ -203,16 +206,13 @@ def _overview_charts(metrics: Mapping[str, Any]) -> list[DotChart]:
         came = next(iter(found.values())).came
         charts.append(promised_chart(found, came, tested_on(metrics)))
     elif any(LEVEL in of for of in methods.values()):
-        charts += methods_charts(methods, metrics.get("rails"), metrics=[LEVEL])
+        charts += metric_charts(methods, metrics.get("rails"), metrics=[LEVEL])
     if any("auc" in of for of in methods.values()):
-        charts += methods_charts(methods, metrics.get("rails"), metrics=["auc"])
+        charts += metric_charts(methods, metrics.get("rails"), metrics=["auc"])
     truth = metrics.get("truth") or {}
     if truth.get("estimates") and not charts:
         charts.append(estimates_chart(truth))
     return charts
-
-
-OVERVIEW_TITLE = "Propensities: said, and seen"
 
 
 def _search_caption(searched: Mapping[str, Any]) -> str:

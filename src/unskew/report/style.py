@@ -1,20 +1,20 @@
 """How every figure looks: palette, matplotlib settings, and SVG that is the same bytes every time.
 
-What is drawn is in ``plots/``: pages by ``drawing`` and ``dot_charts``; files of their own (``overview.svg``,
-figures of ``unskew reproduce``) by matplotlib. It is imported inside the functions, so that nobody waits for
-it who draws nothing, and only through its objects (``Figure``), never through pyplot.
+The figures are in ``plots/``. matplotlib is imported inside the functions, so that nobody waits for it who
+draws nothing, and only through its objects (``Figure``), never through pyplot.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
-FIGURE_WIDTH = 9.6
-"""Inches, of every figure: all are scaled alike, so that their letters are of one size."""
+PANEL_WIDTH = 4.2
+"""Inches of one panel on a page: on a telephone its letters are still ten pixels high."""
 
-MARGIN = 9.0
+FIGURE_WIDTH = 11.4
+"""Inches of a figure of several panels, which stands in a file of its own."""
+
+MARGIN = 4.0
 """Points around a picture."""
 
 SVG_NAMESPACE = "http://www.w3.org/2000/svg"
@@ -68,7 +72,7 @@ class Series:
     dashes: str | tuple[float, tuple[float, ...]]
 
     def line(self) -> dict[str, Any]:
-        """Arguments of a line with markers; the faces are filled with the page's surface or the colour."""
+        """Return the arguments of a line with markers; faces have the page's surface or the colour."""
         return {
             "color": self.colour.light,
             "marker": self.marker,
@@ -90,15 +94,15 @@ by lightness (L* 71, 46 and 32 on a light page; 71, 57 and 86 on a dark one), th
 
 _SETTINGS: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],
-    "font.size": 8.5,
-    "axes.titlesize": 9.0,
+    "font.size": 10.0,
+    "axes.titlesize": 10.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.titlepad": 8.0,
     # Where matplotlib would put it, set so that it does not search: a sixth of the time of a figure.
     "axes.titley": 1.0,
     "axes.titlecolor": INK.light,
-    "axes.labelsize": 8.5,
+    "axes.labelsize": 10.0,
     "axes.labelcolor": MUTED.light,
     "axes.labelpad": 5.0,
     "axes.edgecolor": MUTED.light,
@@ -116,8 +120,8 @@ _SETTINGS: dict[Any, Any] = {
     "text.parse_math": False,
     "xtick.color": MUTED.light,
     "ytick.color": MUTED.light,
-    "xtick.labelsize": 8.0,
-    "ytick.labelsize": 8.0,
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
     "xtick.major.size": 3.0,
     "ytick.major.size": 3.0,
     "xtick.minor.visible": False,
@@ -133,9 +137,13 @@ _SETTINGS: dict[Any, Any] = {
     "legend.facecolor": SURFACE.light,
     "legend.edgecolor": "none",
     "legend.framealpha": 0.85,
-    "legend.fontsize": 8.0,
+    "legend.fontsize": 9.5,
+    "legend.title_fontsize": 10.0,
     "legend.handlelength": 2.6,
     "figure.facecolor": "none",
+    "figure.titlesize": 10.5,
+    "figure.titleweight": "bold",
+    "figure.labelsize": 10.0,
     "savefig.facecolor": "auto",
     "svg.fonttype": "none",
     "svg.hashsalt": "unskew",
@@ -146,43 +154,48 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
+_RC = threading.RLock()
+"""Held while the settings are changed: matplotlib's are global, and a service draws in several threads."""
+
+
 @contextmanager
 def settings() -> Iterator[None]:
-    """The settings of our figures, whatever the reader's matplotlibrc says; his own are put back."""
+    """Put our settings in the place of the reader's matplotlibrc, and his back afterwards."""
     import matplotlib
 
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_SETTINGS)
+    with _RC, matplotlib.rc_context():
+        if matplotlib.rcParams["svg.hashsalt"] != _SETTINGS["svg.hashsalt"]:
+            matplotlib.rcdefaults()
+            matplotlib.rcParams.update(_SETTINGS)
         yield
 
 
-def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """A function that makes a figure, made under our settings."""
+def styled(draw: Callable[P, T]) -> Callable[P, T]:
+    """Run a function that draws under our settings."""
 
     @wraps(draw)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> T:
         with settings():
             return draw(*args, **kwargs)
 
     return drawn
 
 
-def new_figure(height: float) -> Figure:
-    """An empty figure of a height in inches, laid out when it is written."""
+def new_figure(height: float, width: float = FIGURE_WIDTH) -> Figure:
+    """Return an empty figure of a size in inches, which is laid out when it is written."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def say_nothing_to_show(axes: Axes, what: str) -> None:
-    """An empty panel that says why it is empty."""
+    """Say in an empty panel why it is empty."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, what, ha="center", va="center", color=MUTED.light, transform=axes.transAxes)
 
 
 def svg(figure: Figure, *, name: str, title: str) -> str:
-    """A figure as an SVG file, the same bytes for the same figure: fixed colours on a white ground.
+    """Return a figure as an SVG file, the same bytes for the same figure: fixed colours on a white ground.
 
     Parameters
     ----------
@@ -191,26 +204,46 @@ def svg(figure: Figure, *, name: str, title: str) -> str:
     title
         What the figure shows, for those who hear it instead of seeing it.
     """
+    box, rest = _written(figure, name)
+    x, y, width, height = box
+    opening = f'<svg xmlns="{SVG_NAMESPACE}" xmlns:xlink="{XLINK_NAMESPACE}" viewBox="{_spaced(box)}"'
+    size = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
+    return (
+        f'{opening} role="img" width="{width:g}pt" height="{height:g}pt">\n <title>{escape(title)}</title>\n'
+        f' <rect {size} fill="{SURFACE.light}"/>{rest}\n'
+    )
+
+
+def inline_svg(figure: Figure, *, name: str, title: str) -> str:
+    """Return a figure to stand in a page: no ground, and colours that follow the page into the dark."""
+    box, rest = _written(figure, name)
+    for colour in COLOURS:
+        rest = rest.replace(colour.light, f"var(--{colour.name})")
+    label = escape(title, {'"': "&quot;"})
+    opening = f'<svg xmlns="{SVG_NAMESPACE}" xmlns:xlink="{XLINK_NAMESPACE}" viewBox="{_spaced(box)}"'
+    return f'{opening} role="img" aria-label="{label}">{rest}\n'
+
+
+def _written(figure: Figure, name: str) -> tuple[tuple[float, float, float, float], str]:
+    """Return the box of a figure with a margin, and its SVG after the opening tag."""
     target = io.StringIO()
     with settings(), warnings.catch_warnings():
         # The reader has fonts of his own for letters that the one of the layout lacks.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
         figure.savefig(target, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Type", "Format")))
     text = target.getvalue()
-    text = text[text.index("<svg") :].rstrip()
+    text = re.sub(r"<!--.*?-->\s*", "", text[text.index("<svg") :].rstrip())
     text = text.replace("font-family: 'DejaVu Sans'", f"font-family: {FONT_STACK}")
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)
-    rest = text.split(">", 1)[1]
-    width, height = (72 * inches + 2 * MARGIN for inches in figure.get_size_inches())
-    box = f"{-MARGIN:g} {-MARGIN:g} {width:g} {height:g}"
-    opening = f'<svg xmlns="{SVG_NAMESPACE}" xmlns:xlink="{XLINK_NAMESPACE}" viewBox="{box}" role="img"'
-    opening += f' width="{width:g}pt" height="{height:g}pt"'
-    size = f'x="{-MARGIN:g}" y="{-MARGIN:g}" width="{width:g}" height="{height:g}"'
-    ground = f'\n <rect {size} fill="{SURFACE.light}"/>'
-    return f"{opening}>\n <title>{escape(title)}</title>{ground}{rest}\n"
+    width, height = (72 * float(inches) + 2 * MARGIN for inches in figure.get_size_inches())
+    return (-MARGIN, -MARGIN, width, height), text.split(">", 1)[1]
+
+
+def _spaced(numbers: Iterable[float]) -> str:
+    return " ".join(f"{number:g}" for number in numbers)
 
 
 def css_variables(dark: bool) -> str:
-    """The palette as CSS declarations."""
+    """Return the palette as CSS declarations."""
     return " ".join(f"--{c.name}: {c.dark if dark else c.light};" for c in COLOURS)

@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from unskew import __version__
 from unskew.errors import ParameterError, RunFolderError
 from unskew.io.files import check_place, write_json, write_text
 from unskew.progress import SILENT, Progress
+from unskew.report.style import svg
 from unskew.reproduce.beside import PaperComparison, beside, comparisons, summarised
 from unskew.reproduce.correlation import Correlation, ece_against_performance
 from unskew.reproduce.efficiency import show_efficiency, timings
@@ -27,6 +29,9 @@ from unskew.study.page import first_screen
 from unskew.study.results import LOCK, ResultStore
 from unskew.study.shown_table import Shown, write_pages
 from unskew.study.table import long_table, summary, write_tables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WHERE = {
     "coat": "download coat.zip from https://www.cs.cornell.edu/~schnabts/mnar/ and unpack it",
@@ -80,7 +85,7 @@ class Reproduced:
     notes: list[str]
     table: pa.Table
     tables: dict[str, list[Shown]] = field(default_factory=dict)
-    figures: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, Figure] = field(default_factory=dict)
     """SVG by preset."""
     comparisons: dict[str, list[PaperComparison]] = field(default_factory=dict)
     correlations: list[Correlation] = field(default_factory=list)
@@ -173,7 +178,6 @@ def _add_efficiency(result: Reproduced, work: Reproduction, preset: Preset) -> N
 
 def _add_figure(result: Reproduced, work: Reproduction, engine: Engine, preset: Preset) -> None:
     from unskew.report.plots.reproduction import ece_performance_figure, histogram_grid, reliability_grid
-    from unskew.report.style import svg
 
     protocol = work.config.protocol
     title = f"{preset.title} ({work.data}, {protocol} protocol)"
@@ -192,7 +196,8 @@ def _add_figure(result: Reproduced, work: Reproduction, engine: Engine, preset: 
             # A constant has one bar, in which nothing can be seen.
             sketches.pop(SOURCES["constant"].title, None)
             figure = histogram_grid(sketches)
-    result.figures[preset.name] = svg(figure, name=preset.name, title=title)
+    figure.set_label(title)
+    result.figures[preset.name] = figure
 
 
 def facts_of(config: ReproduceConfig) -> dict[str, str]:
@@ -223,8 +228,8 @@ def write_folder(result: Reproduced) -> None:
     """Tables, figures, and the facts and comparisons as JSON."""
     out = result.config.out
     write_tables(out, result.table)
-    for name, text in result.figures.items():
-        write_text(out / f"{name}.svg", text)
+    for name, figure in result.figures.items():
+        write_text(out / f"{name}.svg", svg(figure, name=name, title=str(figure.get_label())))
     lines = [f"{name}: {value}" for name, value in result.facts.items()]
     shown = [each for tables in result.tables.values() for each in tables]
     methods = summary(result.table, against={"method": "naive"})

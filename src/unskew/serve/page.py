@@ -10,8 +10,8 @@ from unskew.metrics.judgement import LEVEL_TOLERANCE
 from unskew.metrics.registry import PROPENSITY_METRICS
 from unskew.report.cost import sketch_cost
 from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable, number_cell
-from unskew.report.page import Pictures, render
-from unskew.report.plots.panels import reliability_panels
+from unskew.report.page import picture, render
+from unskew.report.plots.scores import reliability_figures
 from unskew.report.words import counted, number
 
 HEADLINES = {True: "No sign of miscalibration", False: "Wrong", None: "Undecided"}
@@ -19,14 +19,14 @@ HEADLINES = {True: "No sign of miscalibration", False: "Wrong", None: "Undecided
 
 def render_page(model: Mapping[str, Any], figures: Mapping[str, Any], sketch: CalibrationSketch) -> str:
     """Return the page of a model, from what ``/model`` and ``/calibration`` tell."""
-    pictures = Pictures()
+    pictures = {}
     cost = "No outcomes have arrived yet."
     if sketch.rows:
-        pictures.put(
+        pictures["reliability"] = picture(
             "reliability",
             "Each point is a group of rows of equal size, with the 95 % interval of the share with outcome 1;"
             " on the diagonal, predictions are right.",
-            panels=reliability_panels(
+            reliability_figures(
                 {"served": sketch}, predicted=f"predicted {model['what']}", seen="share with outcome 1"
             ),
         )

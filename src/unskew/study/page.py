@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from unskew.metrics.promise import Promise
 from unskew.metrics.registry import CONVERSION_METRICS, PROPENSITY_METRICS, metric
 from unskew.report.cost import excess_words
-from unskew.report.plots.dot_charts import Dot, DotChart, DotRow, axis_of
+from unskew.report.plots.axes import axis_of
+from unskew.report.plots.dots import Dot, DotChart, DotRow
 from unskew.report.words import brief, number
 from unskew.study.shown_table import FirstScreen
 from unskew.study.table import Figure, Row, StudySummary
@@ -89,8 +90,7 @@ def _chart(summary: StudySummary, name: str, baseline: str) -> DotChart:
         ends += [value, low, high]
         called = _called(row, summary)
         text = number(value, 0) if name == LEVEL else brief(value)
-        interval = "" if math.isnan(low) else f" ({brief(low)} to {brief(high)})"
-        dot = Dot(value, low, high, look=_look(row, baseline), tip=f"{called}: {text}{interval}")
+        dot = Dot(value, low, high, look=_look(row, baseline))
         rows.append(DotRow(called, (dot,), text))
     title = f"Conversions promised for {number(SHARE, 0)} that came" if name == LEVEL else about.label
     rule = scale if about.goal == "one" else None

@@ -13,9 +13,10 @@ from unskew.plain_text import plain
 from unskew.report.text_tables import markdown_table
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.table import Table
 
-    from unskew.report.plots.dot_charts import DotChart
+    from unskew.report.plots.dots import DotChart
 
 DEEPEST = 4
 """Blanks at the beginning of a cell that are kept: they set a row below another."""
@@ -198,12 +199,12 @@ def _cell(text: str) -> str:
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What stands above the tables of a page: one sentence, charts, and pictures (SVG) by name."""
+    """What stands above the tables of a page: one sentence, charts, and figures by name."""
 
     cost: str = ""
     charts: tuple[DotChart, ...] = ()
     caption: str = ""
-    figures: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
 def write_pages(
@@ -227,20 +228,17 @@ def write_pages(
 
 
 def _page(title: str, tables: Sequence[Shown], notes: Sequence[str], first: FirstScreen) -> str:
-    from markupsafe import Markup
+    from unskew.report.page import picture, render
 
-    from unskew.report.page import Pictures, render
-
-    pictures = Pictures()
-    if first.charts:
-        pictures.put("overview", first.caption, charts=first.charts)
     return render(
         "tables.html.j2",
         title=f"{title} · unskew study",
         heading=f"Study: {title}" if " " not in title else title,
         cost=first.cost,
-        picture=pictures.get("overview"),
-        figures=[(name, Markup(drawn)) for name, drawn in first.figures.items()],
+        picture=picture("overview", first.caption, [chart.figure() for chart in first.charts])
+        if first.charts
+        else None,
+        figures=[picture(name, "", [figure]) for name, figure in first.figures.items()],
         tables=tables,
         notes=list(notes),
     )

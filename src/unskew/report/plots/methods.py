@@ -1,9 +1,9 @@
-"""Methods side by side: each metric with its seeds, and paired differences against the naive model."""
+"""Models beside each other: metrics with their seeds, differences, estimates beside the truth, candidates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,41 +11,29 @@ from numpy.typing import NDArray
 from unskew.metrics.judgement import differs
 from unskew.metrics.promise import Promise
 from unskew.metrics.registry import metric, shown_metrics
-from unskew.report.finding import sampled
-from unskew.report.plots.dot_charts import Dot, DotChart, DotRow, axis_of
-from unskew.report.style import INK, SERIES, Series, say_nothing_to_show
+from unskew.report.finding import deviation
+from unskew.report.plots.axes import axis_of
+from unskew.report.plots.dots import Dot, DotChart, DotRow
 from unskew.report.words import brief, method_name, method_parts, number, real, signed
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-BASE_MARKERS = ("o", "s", "^", "v", "P", "X", "p", "h")
-
-
-def method_series(key: str, keys: Sequence[str]) -> Series:
-    """Colour by the propensities a method used, marker by the method."""
-    base, propensity = method_parts(key)
-    series = SERIES.get(propensity, SERIES["calibrated"])
-    bases = list(dict.fromkeys(b for b, p in map(method_parts, keys) if p != "naive"))
-    if propensity == "naive" or len(bases) < 2:
-        return series
-    marker = BASE_MARKERS[bases.index(base) % len(BASE_MARKERS)]
-    return Series(series.colour, marker, series.dashes)
+NOISE = 1.96
+"""Half of an interval of 95 %, in standard errors."""
+SAMPLE, CLICKS = "calibrated", "raw"
+"""Series of what a random sample says of a candidate, and of what biased clicks say."""
 
 
-def seed_values(methods: Mapping[str, Any], method: str, name: str) -> NDArray[np.float64]:
-    """The finite values of a metric over seeds; empty where the method does not have it."""
-    values = np.array([real(v) for v in methods[method].get(name, {}).get("seeds", [])], dtype=np.float64)
+def _finite_seeds(summary: Mapping[str, Any]) -> NDArray[np.float64]:
+    values = np.array([real(value) for value in summary.get("seeds", [])], dtype=np.float64)
     return values[np.isfinite(values)]
 
 
-def methods_charts(
+def metric_charts(
     methods: Mapping[str, Any],
     rails: Mapping[str, Mapping[str, float]] | None = None,
     *,
     metrics: Sequence[str] | None = None,
 ) -> list[DotChart]:
-    """One chart a metric, one row a method: every seed, the mean and its interval.
+    """Return one chart a metric, one row a method: every seed, the mean and its interval.
 
     Parameters
     ----------
@@ -64,95 +52,41 @@ def _metric_chart(
 ) -> DotChart:
     about = metric(name)
     rows, ends = [], [1.0] if about.goal == "one" else []
-    for key in methods:
-        values = seed_values(methods, key, name)
+    for key, of in methods.items():
+        summary = of.get(name, {})
+        values = _finite_seeds(summary)
         if not len(values):
             rows.append(DotRow(method_name(key), ()))
             continue
-        mean, low, high = _interval(methods[key][name])
-        ends += [low, high, float(values.min()), float(values.max())]
-        spread = f" ({brief(low)} to {brief(high)} over {sampled(methods)})" if low < high else ""
-        tip = f"{method_name(key)}: {about.label} {brief(mean, 4)}{spread}"
+        mean = float(values.mean())
+        low, high = (real(summary.get(end)) for end in ("low", "high"))
+        if not (np.isfinite(low) and np.isfinite(high)):
+            low = high = mean
+        ends += [low, high, *values.tolist()]
         seeds = tuple(values.tolist()) if len(values) > 1 else ()
-        dot = Dot(mean, low, high, look=method_parts(key)[1], seeds=seeds, tip=tip)
+        dot = Dot(mean, low, high, look=method_parts(key)[1], seeds=seeds)
         rows.append(DotRow(method_name(key), (dot,), brief(mean)))
-    note = about.advice or _rails_note(about.rails(rails))
+    known = about.rails(rails)
+    between = [f"{end} {brief(known[end])}" for end in ("random", "oracle") if known.get(end) is not None]
+    note = about.advice or " · ".join(between)
     rule = 1.0 if about.goal == "one" else None
-    return DotChart(about.label, axis_of(ends), tuple(rows), rule=rule, note=note if ends else "undefined")
+    return DotChart(about.label, axis_of(ends), tuple(rows), rule=rule, note=note)
 
 
 def promised_chart(promised: Mapping[str, Promise], came: float, where: str) -> DotChart:
-    """Conversions that each method promises, with 95 % intervals, beside those that came."""
+    """Return the conversions that each method promises, with 95 % intervals, beside those that came."""
     rows, ends = [], [came]
     for key, each in promised.items():
         low, high = (came + excess for excess in (each.excess_low, each.excess_high))
         ends += [each.promised, low, high]
-        count = number(each.promised, 0)
-        tip = f"{method_name(key)}: {count} promised ({number(low, 0)} to {number(high, 0)})"
-        dot = Dot(each.promised, low, high, look=method_parts(key)[1], tip=tip)
-        rows.append(DotRow(method_name(key), (dot,), count))
-    return DotChart(
-        f"Conversions promised on {where}",
-        axis_of(ends, "conversions"),
-        tuple(rows),
-        rule=came,
-        rule_words=f"{number(came, 0)} came",
-    )
+        dot = Dot(each.promised, low, high, look=method_parts(key)[1])
+        rows.append(DotRow(method_name(key), (dot,), number(each.promised, 0)))
+    title, words = f"Conversions promised on {where}", f"{number(came, 0)} came"
+    return DotChart(title, axis_of(ends, "conversions"), tuple(rows), rule=came, rule_words=words)
 
 
-def draw_methods(
-    axes: Axes,
-    methods: Mapping[str, Any],
-    name: str,
-    rails: Mapping[str, Mapping[str, float]] | None = None,
-    *,
-    names: bool = True,
-) -> None:
-    """Draw seeds, mean and interval of one metric."""
-    keys = list(methods)
-    about = metric(name)
-    axes.set_title(about.label)
-    if not any(len(seed_values(methods, key, name)) for key in keys):
-        say_nothing_to_show(axes, "undefined")
-        return
-    for row, key in enumerate(keys):
-        values = seed_values(methods, key, name)
-        if not len(values):
-            continue
-        series = method_series(key, keys)
-        colour = series.colour.light
-        axes.plot(values, np.full(len(values), row), "|", color=colour, alpha=0.45, markersize=7)
-        mean, low, high = _interval(methods[key][name])
-        axes.hlines(row, low, high, color=colour, linewidth=2.2)
-        axes.plot(mean, row, **series.line())
-    axes.set_ylim(len(keys) - 0.4, -0.6)
-    axes.set_yticks(range(len(keys)), [method_name(key) for key in keys] if names else [""] * len(keys))
-    axes.tick_params(axis="y", length=0, labelcolor=axes.title.get_color())
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="y", visible=False)
-    if about.goal == "one":
-        axes.axvline(1.0, color=INK.light, linewidth=1.0, zorder=1)
-    axes.locator_params(axis="x", nbins=4)
-    note = about.advice or _rails_note(about.rails(rails or {}))
-    if note:
-        axes.set_xlabel(note, fontsize=7.5)
-
-
-def _interval(summary: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Return mean, low and high; the ends are the mean where the interval is not known."""
-    values = np.array([real(value) for value in summary["seeds"]])
-    mean = float(np.nanmean(values))
-    low, high = (real(summary.get(end)) for end in ("low", "high"))
-    return (mean, low, high) if np.isfinite(low) and np.isfinite(high) else (mean, mean, mean)
-
-
-def _rails_note(known: Mapping[str, float | None]) -> str:
-    parts = [f"{name} {brief(known[name])}" for name in ("random", "oracle") if known.get(name) is not None]
-    return " · ".join(parts)
-
-
-def differences_charts(comparison: Mapping[str, Any], methods: Mapping[str, Any]) -> list[DotChart]:
-    """Paired differences against the naive model in per cent, with intervals: of the level, of the order.
+def difference_charts(comparison: Mapping[str, Any], methods: Mapping[str, Any]) -> list[DotChart]:
+    """Return paired differences against the naive model in per cent, with intervals: of level, of order.
 
     The two have axes of their own, since a level can be off by half where an order changes by a hundredth.
     Better is to the right; a marker is filled where it is beyond noise.
@@ -163,39 +97,107 @@ def differences_charts(comparison: Mapping[str, Any], methods: Mapping[str, Any]
         ``{method: {metric: {"difference", "low", "high", "p_value", "p_holm"}}}``; of
         ``mean_over_rate`` the differences are of its distance from 1.
     methods
-        As in :func:`methods_charts`; gives the naive values.
+        As in :func:`metric_charts`; gives the naive values.
     """
     chosen = [m for m in shown_metrics(comparison) if _scale(methods, m)]
-    groups = {
-        "Level": [name for name in chosen if metric(name).level],
-        "Ranking": [name for name in chosen if not metric(name).level],
-    }
-    return [_differences(title, comparison, methods, group) for title, group in groups.items() if group]
-
-
-def _differences(
-    title: str, comparison: Mapping[str, Any], methods: Mapping[str, Any], metrics: Sequence[str]
-) -> DotChart:
-    rows, ends = [], [0.0]
-    for name in metrics:
-        scale = metric(name).gain(100 / (_scale(methods, name) or np.nan))
-        dots = []
-        for key, found in ((key, of[name]) for key, of in comparison.items() if name in of):
-            value = scale * real(found.get("difference"))
-            low, high = sorted(scale * real(found.get(end)) for end in ("low", "high"))
-            ends += [value, low, high]
-            noise = "" if differs(found) else ", within noise"
-            said = f"{signed(value)} % ({signed(low)} to {signed(high)}){noise}"
-            tip = f"{method_name(key)}, {metric(name).label}: {said}"
-            dots.append(Dot(value, low, high, look=method_parts(key)[1], filled=differs(found), tip=tip))
-        rows.append(DotRow(metric(name).label, tuple(dots)))
-    label = "difference from the naive model in %: left is worse, right is better"
-    return DotChart(title, axis_of(ends, label), tuple(rows), rule=0.0)
+    charts = []
+    for title, level in (("Level", True), ("Ranking", False)):
+        names = [name for name in chosen if metric(name).level == level]
+        rows, ends = [], [0.0]
+        for name in names:
+            scale = metric(name).gain(100 / (_scale(methods, name) or np.nan))
+            dots = []
+            for key, tested in ((key, of[name]) for key, of in comparison.items() if name in of):
+                value = scale * real(tested.get("difference"))
+                low, high = sorted(scale * real(tested.get(end)) for end in ("low", "high"))
+                ends += [value, low, high]
+                dots.append(Dot(value, low, high, look=method_parts(key)[1], filled=differs(tested)))
+            rows.append(DotRow(metric(name).label, tuple(dots)))
+        label = "difference from the naive model in %: left is worse, right is better"
+        keys = {method_parts(key)[1]: method_name(key) for key in comparison}
+        if names:
+            charts.append(DotChart(title, axis_of(ends, label), tuple(rows), rule=0.0, keys=keys))
+    return charts
 
 
 def _scale(methods: Mapping[str, Any], name: str) -> float | None:
-    """What a difference is a share of: the naive value, or 1 where that is the goal."""
+    """Return what a difference is a share of: the naive value, or 1 where that is the goal."""
     mean = real(methods.get("naive", {}).get(name, {}).get("mean"))
     if not np.isfinite(mean) or mean == 0:
         return None
     return 1.0 if metric(name).goal == "one" else mean
+
+
+def truth_charts(truth: Mapping[str, Any]) -> list[DotChart]:
+    """Return each estimate beside the ideal loss, and the two parts of how far it is off on average.
+
+    Parameters
+    ----------
+    truth
+        ``{"ideal_loss", "estimates": {name: {"estimate", "bias", "standard_error", "calibration_part",
+        "refinement_part"}}}``; biases are truth − expected estimate, as in :mod:`unskew.theory`, and the
+        parts may be missing.
+    """
+    return [estimates_chart(truth), _bias_chart(truth.get("estimates", {}))]
+
+
+def estimates_chart(truth: Mapping[str, Any]) -> DotChart:
+    """Return estimates with intervals, and the ideal loss as a line."""
+    ideal = real(truth.get("ideal_loss"))
+    rows, ends = [], [ideal]
+    for key, of in truth.get("estimates", {}).items():
+        value, half = real(of.get("estimate")), NOISE * real(of.get("standard_error"))
+        ends += [value, value - half, value + half]
+        dot = Dot(value, value - half, value + half, look=method_parts(key)[1])
+        rows.append(DotRow(method_name(key), (dot,), brief(value)))
+    axis = axis_of(ends, "loss over all pairs, as estimated from the clicked ones")
+    rule = ideal if np.isfinite(ideal) else None
+    return DotChart("Estimates of the loss", axis, tuple(rows), rule=rule, rule_words=f"truth {brief(ideal)}")
+
+
+def _bias_chart(estimates: Mapping[str, Any]) -> DotChart:
+    """Return both parts of each deviation as bars, and their sum as a marker."""
+    rows, ends = [], [0.0]
+    for key, of in estimates.items():
+        look, total = method_parts(key)[1], deviation(of)
+        calibration, refinement = (deviation(of, f"{name}_part") for name in ("calibration", "refinement"))
+        dots = (
+            Dot(calibration, look=look, start=0.0),
+            Dot(total, look="naive"),
+            Dot(refinement, look=look, filled=False, start=0.0),
+        )
+        ends += [dot.value for dot in dots]
+        rows.append(DotRow(method_name(key), dots, signed(total)))
+    axis = axis_of(ends, "estimate − truth, on average (right: too high)")
+    note = "upper bar, filled: calibration part; lower bar, hatched: refinement part; marker: sum"
+    return DotChart("How far off on average, and why", axis, tuple(rows), rule=0.0, note=note)
+
+
+def search_chart(search: Mapping[str, Any]) -> DotChart:
+    """Return a row for each candidate of ``auto``: how far it is ahead of the naive ensemble by sample and by
+    clicks; filled where that is beyond noise, or beyond what Γ allows.
+
+    Parameters
+    ----------
+    search
+        ``"search"`` of ``metrics.json``.
+    """
+    rows, ends = [], [0.0]
+    for each in search["judged"]:
+        dots = []
+        if each["combined"] is not None:
+            half = NOISE * each["combined_error"]
+            dots.append((SAMPLE, each["combined"], each["combined"] - half, each["combined"] + half))
+        if each["biased"] is not None:
+            dots.append((CLICKS, each["biased"], each["range_low"], each["range_high"]))
+        ends += [end for dot in dots for end in dot[2:]]
+        names = search.get("shipped", [search["chosen"]])
+        role = "shipped" if len(names) == 1 else "in the mean that is shipped"
+        name = f"{each['name']} ({role})" if each["name"] in names else each["name"]
+        drawn = tuple(
+            Dot(value, low, high, look=look, filled=low > 0 or high < 0) for look, value, low, high in dots
+        )
+        rows.append(DotRow(name, drawn, signed(dots[0][1]) if dots else ""))
+    label = f"{metric(search['criterion']).label} ahead of the {search['baseline']} ensemble"
+    keys = {SAMPLE: "random sample, helped by clicks (95 %)", CLICKS: "biased clicks alone (range over Γ)"}
+    return DotChart("Candidates", axis_of(ends, label), tuple(rows), rule=0.0, keys=keys)

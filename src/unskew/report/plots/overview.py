@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.registry import shown_metrics
-from unskew.report.plots.methods import draw_methods
-from unskew.report.plots.reliability import draw_reliability
-from unskew.report.plots.truth import draw_estimates
-from unskew.report.plots.weights import draw_weight_calibration
+from unskew.report.plots.methods import estimates_chart, metric_charts
+from unskew.report.plots.scores import draw_reliability, draw_weights
 from unskew.report.style import new_figure, styled, svg
 from unskew.report.words import filled
 
@@ -25,7 +23,7 @@ TITLE = "Reliability of the propensities before and after calibration, and what 
 
 @styled
 def overview_figure(*, metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]) -> Figure:
-    """Reliability before and after | estimates beside the truth | level and order of the models.
+    """Return reliability before and after | estimates beside the truth | level and order of the models.
 
     The second is there where the truth is known, the third where there is a test set; without either, the
     weights stand beside the propensities.
@@ -44,33 +42,34 @@ def overview_figure(*, metrics: Mapping[str, Any], sketches: Mapping[str, Calibr
     2
     """
     truth, methods = filled(metrics.get("truth")), filled(metrics.get("methods"))
-    figure = new_figure(3.35)
+    figure = new_figure(4.0)
     columns = max(1 + bool(truth) + bool(methods), 2)
     grid = figure.add_gridspec(1, columns, width_ratios=[1.0, 0.9, 1.0][:columns])
     left = figure.add_subplot(grid[0])
-    draw_reliability(left, sketches, scale="logit", bins=OVERVIEW_BINS)
     left.set_title("Propensities")
-    left.set_box_aspect(None)
+    draw_reliability(left, sketches, scale="logit", bins=OVERVIEW_BINS)
     if truth:
         middle = figure.add_subplot(grid[1])
-        draw_estimates(middle, truth)
-        middle.set_title("Estimates of the loss")
-        middle.set_xlabel("estimated loss over all pairs")
+        middle.set_title("Estimates of the loss", pad=20)
+        estimates_chart(truth).draw(middle)
     if methods:
-        there = [metric for metric in LEVEL_AND_ORDER if any(metric in of for of in methods.values())]
-        shown = there or shown_metrics(methods)[:1]
-        places = grid[columns - 1].subgridspec(len(shown), 1)
-        for place, metric in enumerate(shown):
+        known = [name for name in LEVEL_AND_ORDER if any(name in of for of in methods.values())]
+        charts = metric_charts(methods, metrics.get("rails"), metrics=known or shown_metrics(methods)[:1])
+        places = grid[columns - 1].subgridspec(len(charts), 1)
+        for place, chart in enumerate(charts):
             panel = figure.add_subplot(places[place])
-            draw_methods(panel, methods, metric, metrics.get("rails"))
+            panel.set_title(chart.title)
+            chart.draw(panel)
     if not truth and not methods:
         right = figure.add_subplot(grid[1])
-        draw_weight_calibration(right, sketches)
         right.set_title("Their weights")
+        draw_weights(right, sketches)
+    if any(sketch.rows for sketch in sketches.values()):
+        left.legend(loc="upper left")
     return figure
 
 
 def overview_svg(*, metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]) -> str:
-    """:func:`overview_figure` as an SVG file of its own, for a README or a slide."""
+    """Return :func:`overview_figure` as an SVG file of its own, for a README or a slide."""
     figure = overview_figure(metrics=metrics, sketches=sketches)
     return svg(figure, name="overview", title=TITLE)

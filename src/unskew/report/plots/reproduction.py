@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unskew.metrics import CalibrationSketch, ece, reliability_curve
-from unskew.report.plots.axes import linear_limit
+from unskew.report.plots.axes import probability_axis
 from unskew.report.style import AFTER, BEFORE, INK, MUTED, SERIES, new_figure, styled
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ def reliability_grid(sketches: Mapping[str, CalibrationSketch], *, bins: int = B
     curves = {
         name: reliability_curve(sketch=sketch, bins=bins, spacing="mass") for name, sketch in sketches.items()
     }
-    limit = linear_limit(*(part for curve in curves.values() for part in (curve.score, curve.frequency)))
-    figure, panels = _panels(len(curves), 2.75)
+    shown = (values for curve in curves.values() for values in (curve.score, curve.frequency))
+    limit = probability_axis("linear", *shown).high
+    figure, panels = _panels(len(curves), 3.2)
     series = SERIES["calibrated"]
     for axes, (name, curve) in zip(panels, curves.items(), strict=False):
         axes.plot((0, limit), (0, limit), color=MUTED.light, linewidth=0.9)
@@ -44,7 +45,7 @@ def reliability_grid(sketches: Mapping[str, CalibrationSketch], *, bins: int = B
 @styled
 def histogram_grid(sketches: Mapping[str, CalibrationSketch], *, bins: int = BINS) -> Figure:
     """One histogram for each row: propensities of clicked and of unclicked pairs."""
-    figure, panels = _panels(len(sketches), 2.45)
+    figure, panels = _panels(len(sketches), 2.9)
     top = max(float(sketch.points().score.max()) for sketch in sketches.values())
     edges = np.linspace(0.0, min(1.0, 1.02 * top), bins + 1)
     for number, (axes, (name, sketch)) in enumerate(zip(panels, sketches.items(), strict=False)):
@@ -88,7 +89,7 @@ def ece_performance_figure(
         Whether the points of a cloud follow one another (an optimisation's path).
     """
     metrics = list(notes)
-    figure, panels = _panels(len(metrics), 2.7, legend=len(clouds) > 1)
+    figure, panels = _panels(len(metrics), 3.2, legend=len(clouds) > 1)
     shades = [INK, AFTER, BEFORE, MUTED]
     for axes, metric in zip(panels, metrics, strict=False):
         for number, cloud in enumerate(clouds):
