@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +29,6 @@ from unskew.study.page import first_screen
 from unskew.study.results import LOCK, ResultStore
 from unskew.study.shown_table import Shown, write_pages
 from unskew.study.table import long_table, summary, write_tables
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 WHERE = {
     "coat": "download coat.zip from https://www.cs.cornell.edu/~schnabts/mnar/ and unpack it",
@@ -85,7 +82,7 @@ class Reproduced:
     notes: list[str]
     table: pa.Table
     tables: dict[str, list[Shown]] = field(default_factory=dict)
-    figures: dict[str, Figure] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
     """SVG by preset."""
     comparisons: dict[str, list[PaperComparison]] = field(default_factory=dict)
     correlations: list[Correlation] = field(default_factory=list)
@@ -180,7 +177,6 @@ def _add_figure(result: Reproduced, work: Reproduction, engine: Engine, preset: 
     from unskew.report.plots.reproduction import ece_performance_figure, histogram_grid, reliability_grid
 
     protocol = work.config.protocol
-    title = f"{preset.title} ({work.data}, {protocol} protocol)"
     if preset.name == "fig-ece-vs-performance":
         study = ece_against_performance(work, result.table)
         result.correlations = study.correlations
@@ -196,7 +192,7 @@ def _add_figure(result: Reproduced, work: Reproduction, engine: Engine, preset: 
             # A constant has one bar, in which nothing can be seen.
             sketches.pop(SOURCES["constant"].title, None)
             figure = histogram_grid(sketches)
-    figure.set_label(title)
+    figure.set_label(f"{preset.title} ({work.data}, {protocol} protocol)")
     result.figures[preset.name] = figure
 
 
@@ -233,8 +229,7 @@ def write_folder(result: Reproduced) -> None:
     lines = [f"{name}: {value}" for name, value in result.facts.items()]
     shown = [each for tables in result.tables.values() for each in tables]
     methods = summary(result.table, against={"method": "naive"})
-    first = first_screen(methods if methods.rows else None, None, "naive")
-    first = replace(first, figures=result.figures)
+    first = replace(first_screen(methods if methods.rows else None, None, "naive"), figures=result.figures)
     write_pages(out, "The paper's tables", shown, [*lines, *result.labels, *result.notes], first)
     write_json(
         out / "reproduction.json",
