@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -318,70 +316,3 @@ def test_without_rights_it_is_one_line(here, verb):
         assert "cannot write into" in said
         assert "To fix: " in said
         assert not list((place / "here" / "out").iterdir())
-
-
-@pytest.mark.parametrize("finished", [False, True])
-def test_a_study_that_is_refused_leaves_no_lock_and_no_grid(tmp_path, monkeypatch, finished):
-    """Refused in the middle: of the first task nothing is left, later ones go on where they were."""
-    from unskew.errors import TrainingError
-    from unskew.study.engine import Engine, run_study
-    from unskew.study.grid import Grid
-    from unskew.study.results import ResultStore
-
-    grid = Grid(name="g", datasets=["synthetic"], propensities=["constant"], methods=[], seeds=1)
-
-    def refuse(self, progress):
-        if finished:
-            self.store.write("finished", {})
-        raise TrainingError("the data cannot be split", remedy="give more")
-
-    monkeypatch.setattr(Engine, "run", refuse)
-    with pytest.raises(TrainingError):
-        run_study(grid, tmp_path / "studies" / "g", device="cpu")
-    if finished:
-        assert ResultStore(tmp_path / "studies" / "g" / "results").has("finished")
-        assert (tmp_path / "studies" / "g" / "grid.json").is_file()
-    else:
-        assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.hostile
-@pytest.mark.parametrize("verb", COMMANDS)
-def test_random_kills_leave_the_old_or_the_new_and_the_next_command_heals(here, verb, request):
-    """Half of them at any time, half soon after something appears beside the output."""
-    if verb == "export":
-        pytest.importorskip("onnx")
-    chosen = random.Random(f"{verb} {request.config.getoption('randomly_seed', 0)}")
-    command, place = arguments(verb, "--overwrite"), place_of(here, verb)
-    start = time.monotonic()
-    assert ended(started(here, command))[0] == 0
-    takes = time.monotonic() - start
-    names = {path.name for path in place.iterdir()} if place.is_dir() else None
-    outcomes = {"old": 0, "new": 0}
-    for number in range(RANDOM_KILLS):
-        before, mark = content(here / "out"), place.stat().st_ino
-        process = started(here, command)
-        until = time.monotonic() + chosen.uniform(0, 1.1 * takes)
-        near = number % 2 == 0
-        while process.poll() is None:
-            beside = [path for path in (here / "out").iterdir() if path.name.startswith(".")]
-            if (near and beside) or (not near and time.monotonic() >= until):
-                break
-            time.sleep(0.001)
-        if near:
-            time.sleep(chosen.uniform(0, 0.05 * takes))
-        process.kill()
-        ended(process)
-        if place.stat().st_ino == mark:
-            assert {name: text for name, text in content(here / "out").items() if name[0] != "."} == before
-            outcomes["old"] += 1
-        else:
-            outcomes["new"] += 1
-        if names is not None:
-            assert {path.name for path in place.iterdir()} == names
-            if verb == "run":
-                assert us.load_model(place).name == "naive"
-        code, said = ended(started(here, command))
-        assert (code, said) == (0, "")
-        assert [path.name for path in (here / "out").iterdir()] == [place.name]
-    print(f"{verb}: {RANDOM_KILLS} kills, {outcomes}")

@@ -26,7 +26,7 @@ from unskew.reproduce.reproduction import ReproduceConfig, Reproduction
 from unskew.reproduce.switches import chosen_on_test_table, switch_table
 from unskew.study.engine import GRID, OTHER_TEST, RESULTS, Engine
 from unskew.study.page import first_screen
-from unskew.study.results import LOCK, ResultStore
+from unskew.study.results import ResultStore
 from unskew.study.shown_table import Shown, write_pages
 from unskew.study.table import long_table, summary, write_tables
 
@@ -121,14 +121,16 @@ def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduce
 
 
 def _check_folder(out: Path) -> None:
-    """An error if the folder holds other things than a reproduction, finished or not."""
+    """Raise an error if the folder holds other things than a reproduction, finished or not."""
     check_place(out)
     if not out.exists() or not any(out.iterdir()):
         return
-    ours = (out / RESULTS / LOCK).is_file() or (out / "reproduction.json").is_file()
-    if (out / GRID).exists() or not ours:
-        holds = "holds a study" if (out / GRID).exists() else "is a folder with other things in it"
-        raise RunFolderError(holds, where=str(out), remedy="choose another --out")
+    if (out / GRID).exists():
+        raise RunFolderError("holds a study", where=str(out), remedy="choose another --out")
+    if not (out / RESULTS).is_dir() and not (out / "reproduction.json").is_file():
+        raise RunFolderError(
+            "is a folder with other things in it", where=str(out), remedy="choose another --out"
+        )
 
 
 def _add_tables(result: Reproduced, engine: Engine, preset: Preset) -> None:

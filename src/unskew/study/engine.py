@@ -19,12 +19,12 @@ from unskew.debias import Debiaser
 from unskew.errors import RunFolderError
 from unskew.io.files import write_text
 from unskew.log import Log, Schema
-from unskew.progress import SILENT, Progress, Tracker
+from unskew.progress import SILENT, Progress, Tracker, _Silent
 from unskew.report.words import COLLAPSED_MARK
 from unskew.study import trained as kept
 from unskew.study.grid import NOTHING, DatasetEntry, Grid, MethodEntry, PropensityEntry
 from unskew.study.page import first_screen
-from unskew.study.results import LOCK, ResultStore, dataset_hash, described, result_key
+from unskew.study.results import ResultStore, dataset_hash, described, result_key
 from unskew.study.shown_table import write_pages
 from unskew.study.table import (
     PREFIX,
@@ -82,22 +82,7 @@ class Task:
     run: Callable[[Progress], None]
 
 
-def missing_work(tasks: Sequence[Task], store: ResultStore) -> int:
-    """The work of the tasks whose results are not there."""
-    return sum(task.work for task in tasks if not store.has(task.key))
-
-
-def make_missing(tasks: Sequence[Task], store: ResultStore, bar: Tracker) -> None:
-    """Run the tasks whose results are not there, in order."""
-    for number, task in enumerate(tasks, start=1):
-        if not store.has(task.key):
-            bar.say(f"{number} of {len(tasks)}: {task.label}")
-            share = _Share(bar, task.work)
-            task.run(share)
-            share.done()
-
-
-class _Share:
+class _Share(_Silent):
     """The progress of one task, as its share of the whole study's bar."""
 
     def __init__(self, bar: Tracker, work: int) -> None:
@@ -117,18 +102,9 @@ class _Share:
     def go_on(self, steps: int) -> None:
         self.advance(steps)
 
-    def may_end(self, steps: int) -> None:
-        return None
-
-    def say(self, what: str) -> None:
-        return None
-
     def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
         """Rows and losses of one of its tasks; how far it is, its epochs tell."""
         self._bar.observe(0.0, rows, figures)
-
-    def finish(self) -> None:
-        return None
 
     def done(self) -> None:
         self._bar.advance(self._left)
@@ -193,28 +169,22 @@ def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress
     out
         The folder of the study: ``results/``, ``grid.json``, ``table.parquet``, ``table.csv`` and timings.
     """
-    if out.exists() and not (out.is_dir() and ((out / GRID).is_file() or _nothing_in(out))):
+    if out.exists() and not (out.is_dir() and ((out / GRID).is_file() or is_unused(out))):
         raise RunFolderError("holds other things than a study", where=str(out), remedy="choose another --out")
     engine = Engine(grid, ResultStore(out / RESULTS), device)
     engine.check()
     # Nothing is written before data, device and parameters are known to be good.
-    is_new = not (out / GRID).exists()
     with engine.store.opened():
-        try:
-            write_text(out / GRID, json.dumps(grid.model_dump(), indent=1) + "\n")
-            table = engine.run(progress)
-        except BaseException:
-            if is_new and engine.store.is_empty():
-                (out / GRID).unlink(missing_ok=True)
-            raise
+        write_text(out / GRID, json.dumps(grid.model_dump(), indent=1) + "\n")
+        table = engine.run(progress)
     write_tables(out, table)
     return StudyResult(grid, table, out, tuple(notes(grid, table)))
 
 
-def _nothing_in(out: Path) -> bool:
-    """Whether a folder is empty, but for the lock of a study that was killed as it began."""
-    inside = [path.name for path in out.iterdir()]
-    return not inside or (inside == [RESULTS] and {path.name for path in (out / RESULTS).glob("*")} == {LOCK})
+def is_unused(out: Path) -> bool:
+    """Return whether a folder is empty, but for results of which none is finished."""
+    inside = list(out.iterdir())
+    return not inside or (inside == [out / RESULTS] and not any((out / RESULTS).glob("[!.]*")))
 
 
 class Engine:
@@ -252,11 +222,21 @@ class Engine:
         first += [task for data in self.data for task in self._search_tasks(data)]
         # Which results the methods of a tuned grid need is known after the search; until then, guess all.
         later = [task for data in self.data for task in self._method_tasks(data, guess=True)]
-        bar = progress.task(f"study {self.grid.name}", missing_work(first + later, self.store))
-        make_missing(first, self.store, bar)
-        make_missing([task for data in self.data for task in self._method_tasks(data)], self.store, bar)
+        missing = sum(task.work for task in first + later if not self.store.has(task.key))
+        bar = progress.task(f"study {self.grid.name}", missing)
+        self._make(first, bar)
+        self._make([task for data in self.data for task in self._method_tasks(data)], bar)
         bar.finish()
         return long_table(self._rows())
+
+    def _make(self, tasks: Sequence[Task], bar: Tracker) -> None:
+        """Run the tasks whose results are missing, in order."""
+        for number, task in enumerate(tasks, start=1):
+            if not self.store.has(task.key):
+                bar.say(f"{number} of {len(tasks)}: {task.label}")
+                share = _Share(bar, task.work)
+                task.run(share)
+                share.done()
 
     def _propensity_tasks(self, data: StudyData) -> Iterator[Task]:
         for entry in self.grid.propensities:

@@ -1,16 +1,15 @@
-"""Finished parts of a study, kept under a hash of what went into them; each is whole or not there."""
+"""Finished parts of a study, each kept under a hash of its inputs; each is whole or not there."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import json
-import os
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,20 +22,19 @@ import unskew
 from unskew.datasets import Dataset
 from unskew.errors import RunFolderError
 from unskew.estimator import Estimator
-from unskew.io.files import whole_file
-from unskew.io.vocabulary import TEXT
+from unskew.io.digest import digest_of
+from unskew.io.files import Lock, whole_file
 from unskew.log import Log
 
 WITHOUT_NUMBERS = ("cli", "report", "audit")
 """Packages that no number of a study depends on: changing them leaves its results as they are."""
 
 FACTS = "facts"
-LOCK = ".lock"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a task leaves: plain facts and arrays."""
+    """The outcome of a task: plain facts and arrays."""
 
     facts: Mapping[str, Any]
     arrays: Mapping[str, NDArray[Any]]
@@ -53,54 +51,41 @@ class ResultStore:
 
     @contextmanager
     def opened(self) -> Iterator[ResultStore]:
-        """The store for this process alone: two studies at once in a folder are refused.
-
-        Of a failure before any result was finished nothing is left: no lock, no folder that was made for it.
-        """
-        made = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
+        """Open the store for this process alone: two studies at once in a folder are refused."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            opened = open(self.folder / LOCK, "w", encoding="utf-8", opener=_open_at_once)  # noqa: SIM115
         except OSError as error:
-            _remove_empty(made)
             raise RunFolderError(
                 f"cannot be written: {error.strerror}", where=str(self.folder), remedy="choose another --out"
             ) from error
-        with opened as lock:
-            if not _locked(lock.fileno()) or not _is_at(lock.fileno(), self.folder / LOCK):
-                raise RunFolderError(
-                    "another study is running there",
-                    where=str(self.folder),
-                    remedy="wait, or choose another --out",
-                )
-            try:
-                for left in self.folder.glob(".*.partial-*"):
-                    shutil.rmtree(left) if left.is_dir() else left.unlink()
-                yield self
-            except BaseException:
-                if self.is_empty() and made:
-                    (self.folder / LOCK).unlink(missing_ok=True)
-                    _remove_empty(made)
-                raise
-
-    def is_empty(self) -> bool:
-        """Whether no result was ever finished."""
-        return all(each.name.startswith(".") for each in self.folder.iterdir())
+        lock = Lock(self.folder)
+        if lock.take() is False:
+            raise RunFolderError(
+                "another study is running there",
+                where=str(self.folder),
+                remedy="wait, or choose another --out",
+            )
+        try:
+            for left in self.folder.glob(".*.partial-*"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            yield self
+        finally:
+            lock.close()
 
     def path(self, key: str) -> Path:
-        """The file of a result."""
+        """Return the file of a result."""
         return self.folder / f"{key}.npz"
 
     def subfolder(self, key: str) -> Path:
-        """The folder of a result that holds a model."""
+        """Return the folder of a result that holds a model."""
         return self.folder / key
 
     def sketch(self, key: str) -> Path:
-        """The file beside a result of propensities: their sketch, written before it."""
+        """Return the file of a sketch, which is written before its result of propensities."""
         return self.folder / f"{key}.sketch"
 
     def has(self, key: str) -> bool:
-        """Whether a result is finished, and whole."""
+        """Return whether a result is finished, and whole."""
         return _holds_model(self.subfolder(key)) or self.read(key) is not None
 
     def remove(self, key: str) -> None:
@@ -109,7 +94,7 @@ class ResultStore:
             shutil.rmtree(self.subfolder(key))
 
     def read(self, key: str) -> Result | None:
-        """A result; None where it is not finished, or damaged."""
+        """Read a result; return None where it is not finished, or damaged."""
         if not self.path(key).is_file():
             return None
         try:
@@ -129,7 +114,7 @@ class ResultStore:
 
 
 def _holds_model(folder: Path) -> bool:
-    """Whether a folder has a trained propensity that can be read back, and how long it took."""
+    """Return whether a folder has a trained propensity that can be read back, with its timing."""
     from unskew.propensity import load_propensity
     from unskew.training.saved import SavedFolder
 
@@ -144,7 +129,7 @@ def _holds_model(folder: Path) -> bool:
 
 
 def result_key(kind: str, **inputs: Any) -> str:
-    """A hash of what goes into a result; equal inputs and equal code give equal keys.
+    """Return a hash of the inputs of a result; equal inputs and equal code give equal keys.
 
     Examples
     --------
@@ -157,7 +142,7 @@ def result_key(kind: str, **inputs: Any) -> str:
 
 @cache
 def code_version() -> str:
-    """A hash of the package's source files and of the versions of what it computes with."""
+    """Return a hash of the package's source files and of the versions of its libraries."""
     import scipy
     import torch
 
@@ -172,17 +157,14 @@ def code_version() -> str:
 
 
 def dataset_hash(dataset: Dataset, *tests: Log | None) -> str:
-    """A hash of a dataset's content, and of further test logs, wherever their files lie."""
-    digest = hashlib.sha256()
-    for log in (dataset.train, dataset.test, dataset.validation, *tests):
-        _add_log(digest, log)
-    if dataset.truth is not None:
-        digest.update(np.ascontiguousarray(dataset.truth.propensity).tobytes())
-    return digest.hexdigest()
+    """Return a hash of a dataset's content, and of further test logs, wherever their files lie."""
+    logs = (dataset.train, dataset.test, dataset.validation, *tests)
+    truth = None if dataset.truth is None else dataset.truth.propensity
+    return digest_of(*(None if log is None else log.digest for log in logs), truth)
 
 
 def described(estimator: Estimator) -> dict[str, Any]:
-    """An estimator as plain values; with a hash of its source, where the package does not have it."""
+    """Return an estimator as plain values, with a hash of its source if it is not the package's."""
     params = estimator.get_params(deep=False)
     plain: dict[str, Any] = {"name": type(estimator).name, "class": type(estimator).__qualname__}
     if not type(estimator).__module__.startswith("unskew."):
@@ -193,57 +175,10 @@ def described(estimator: Estimator) -> dict[str, Any]:
     return plain
 
 
-def _add_log(digest: Any, log: Log | None) -> None:
-    if log is None:
-        digest.update(b"none")
-        return
-    digest.update(log.space.encode())
-    for array in (log.user, log.item, log.click, log.conversion, log.users.ids, log.items.ids):
-        values = np.asarray([] if array is None else array)
-        if values.dtype == TEXT:
-            # Its bytes in memory are places, which differ from process to process.
-            digest.update(json.dumps(values.tolist()).encode())
-            continue
-        digest.update(f"{values.dtype} {values.shape}".encode())
-        digest.update(np.ascontiguousarray(values).tobytes())
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return repr(value)
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file; a pipe, which would wait for somebody to read it, is an error."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
-
-
-def _remove_empty(folders: Iterable[Path]) -> None:
-    for folder in folders:
-        with suppress(OSError):
-            folder.rmdir()
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the lock is still that of its place: another process may have removed it just now."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _locked(descriptor: int) -> bool:
-    """Whether the lock is ours now; the system gives it back when the process ends, however it ends."""
-    if os.name != "posix":
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 @cache
