@@ -51,7 +51,14 @@ def paper(tmp_path_factory):
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory):
     out = tmp_path_factory.mktemp("honest") / "out"
-    presets = ("table-ece", "table-ips", "fig-reliability", "fig-histogram", "fig-ece-vs-performance")
+    presets = (
+        "table-ece",
+        "table-ips",
+        "table-efficiency",
+        "fig-reliability",
+        "fig-histogram",
+        "fig-ece-vs-performance",
+    )
     return reproduce(ReproduceConfig(presets=presets, out=out, **SMALL))
 
 
@@ -141,6 +148,15 @@ class TestTables:
             *("naive", "eib", "esmm", "gpl"),
             *(f"{method} {SOURCES[key].title}" for method in given for key in PAPER_SOURCES),
         ]
+
+    def test_times_are_ratios_to_raw_beside_the_papers(self, honest):
+        (shown,) = honest.tables["table-efficiency"]
+        trained = [source for key, source in SOURCES.items() if key != "constant"]
+        assert {row[0] for row in shown.rows} == {source.title for source in trained}
+        assert (shown.rows[0][0], shown.rows[0][2:4]) == ("raw", ("1.00", "1.00"))
+        platt = next(row for row in shown.rows if row[0] == "Platt scaling")
+        assert float(platt[1]) >= float(shown.rows[0][1]), "a calibrator is fitted after the training"
+        assert platt[3] == "1.06"
 
     def test_nothing_is_trained_again(self, paper, monkeypatch):
         def refuse(*_, **__):

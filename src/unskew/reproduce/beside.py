@@ -1,8 +1,7 @@
-"""What was measured beside what the paper prints: mean ± deviation over seeds, marks, and how far off."""
+"""Our numbers beside the paper's: mean ± deviation over seeds, marks, and how far apart they are."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from unskew.reproduce.presets import ALONE, PAPER_NAMES, SOURCES, Preset, source
 from unskew.reproduce.published import Published, published_row
 from unskew.run.protocol import ProtocolName
 from unskew.study.shown_table import Shown
-from unskew.study.table import Figure, Row, StudySummary, summary, users_text
+from unskew.study.table import Figure, Row, StudySummary, figure_text, summary
 
 PAPER_PROPENSITY = (
     "ece",
@@ -76,7 +75,7 @@ class PaperComparison:
 def summarised(
     table: pa.Table, preset: Preset, protocol: ProtocolName, dataset: str, part: str
 ) -> StudySummary:
-    """Figures of a preset's rows on one test set; all its tests are one family."""
+    """Sum up a preset's rows on one test set; all its tests are one family."""
     if part == "propensity":
         wanted = [("", key) for key in sources_of(protocol)]
     else:
@@ -100,7 +99,7 @@ def summarised(
 
 
 def comparisons(found: StudySummary, preset: Preset) -> list[PaperComparison]:
-    """Every number of a summary with the paper's, where it prints one."""
+    """Set every number of a summary beside the paper's, where it prints one."""
     result = []
     for row, figures in found.rows.items():
         source = SOURCE_OF.get((row.propensity, row.calibrator), ALONE)
@@ -122,58 +121,40 @@ def _printed(preset: Preset, row: Row, source: str, metric: str) -> Published | 
 
 
 def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: bool = True) -> Shown:
-    """Three lines for each row: ours, the paper's, and by how many of its standard deviations they differ.
+    """Return three lines a row: ours, the paper's, and by how many of its standard deviations they differ.
 
     Rows that the paper does not have are one line.
     """
-    by_row: dict[tuple[str, str], list[PaperComparison]] = {}
-    for each in comparisons(found, preset):
-        by_row.setdefault((each.method, each.source), []).append(each)
-    methods = {method for method, _ in by_row}
+    by_row: dict[tuple[str, str], dict[str, PaperComparison]] = {}
+    for number in comparisons(found, preset):
+        by_row.setdefault((number.method, number.source), {})[number.metric] = number
+    is_one_method = len({method for method, _ in by_row}) == 1
     lines: list[tuple[str, ...]] = []
     for (method, source), numbers in by_row.items():
-        of = {each.metric: each for each in numbers}
-        name = SOURCES[source].title if source else "–"
-        first = f"{method} {name}" if len(methods) > 1 and source else name if source else method
-        lines.append((first, *(_ours(of.get(metric)) for metric in found.metrics)))
-        if with_paper and any(each.paper for each in numbers):
-            lines.append(("  paper", *(_paper(of.get(metric)) for metric in found.metrics)))
-            if any(each.deviation is not None for each in numbers):
-                lines.append(("  off, in its s.d.", *(_off(of.get(metric)) for metric in found.metrics)))
+        name = SOURCES[source].title if source else ""
+        head = (name or method) if is_one_method else f"{method} {name}".strip()
+        of_metrics = [numbers.get(metric) for metric in found.metrics]
+        lines.append((head, *(figure_text(number.ours if number else None) for number in of_metrics)))
+        papers = [_paper(number) if number else "" for number in of_metrics]
+        if with_paper and any(papers):
+            lines.append(("  paper", *papers))
+            differences = [number and number.deviation for number in of_metrics]
+            if any(value is not None for value in differences):
+                lines.append(("  off, in its s.d.", *("" if v is None else f"{v:+.1f}" for v in differences)))
     against = "ESCM²-DR" if preset.name == "table-sota" else "raw"
     measured = re.sub("differs from .*? at 5 %", f"differs from {against} at 5 %", found.caption)
     marked = f"{PAPER_MARK} the paper's mark" if with_paper and preset.published else ""
-    caption = "; ".join(part for part in (measured, marked, note) if part)
+    names = found.metrics if preset.methods else [PROPENSITY_METRICS[name].heading for name in found.metrics]
     return Shown(
         title=preset.title,
-        columns=(
-            "",
-            *(
-                PROPENSITY_METRICS[metric].heading if not preset.methods else metric
-                for metric in found.metrics
-            ),
-        ),
+        columns=("", *names),
         rows=tuple(lines),
-        caption=caption,
+        caption="; ".join(text for text in (measured, marked, note) if text),
     )
 
 
-def _ours(number: PaperComparison | None) -> str:
-    if number is None or not math.isfinite(number.ours.mean):
-        return "–"
-    places = 4 if abs(number.ours.mean) < 100 else 0
-    spread = "" if math.isnan(number.ours.std) else f" ± {number.ours.std:.{places}f}"
-    users = "" if number.ours.users is None else users_text(number.ours.users, places)
-    return f"{number.ours.mean:.{places}f}{spread}{users}{'*' if number.ours.is_significant else ''}"
-
-
-def _paper(number: PaperComparison | None) -> str:
-    if number is None or number.paper is None:
+def _paper(number: PaperComparison) -> str:
+    if number.paper is None:
         return ""
     spread = "" if number.paper.std is None else f" ± {number.paper.std:.4f}"
     return f"{number.paper.mean:.4f}{spread}{PAPER_MARK if number.paper.significant else ''}"
-
-
-def _off(number: PaperComparison | None) -> str:
-    deviation = None if number is None else number.deviation
-    return "" if deviation is None else f"{deviation:+.1f}"

@@ -2,109 +2,46 @@
 
 from __future__ import annotations
 
-import copy
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from unskew.log import Log
-from unskew.propensity import Propensity
-from unskew.reproduce.presets import SOURCES, Source
+from unskew.reproduce.presets import SOURCES, timed_sources
 from unskew.reproduce.published import published_row
-from unskew.reproduce.reproduction import Reproduction
-from unskew.study.grid import CalibratorEntry
+from unskew.run.protocol import ProtocolName
 from unskew.study.shown_table import Shown
-from unskew.study.trained import as_trained
 
-REPEATS = 5
-"""The shortest of so many timings of inference is reported."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds of one row, for one seed."""
-
-    source: Source
-    training: float
-    inference: float
+TRAINING, INFERENCE = "training_s", "inference_s"
+"""Names of the paper's columns."""
 
 
-def timings(work: Reproduction, keys: Sequence[str]) -> list[Timing]:
-    """Time one seed of every row: training with calibration, and propensities of all of D.
-
-    A first, untimed training of one epoch takes what is paid once: compilation, caches, a GPU's start.
-    """
-    grid = work.grid(keys)
-    protocol = grid.protocol_for(work.data)
-    log = grid.datasets[0].load(protocol.test_protocol).train
-    entries = {entry.key: entry for entry in grid.propensities}
-    family: dict[str, tuple[Propensity, float]] = {}
-    result = []
-    for source in (SOURCES[key] for key in keys):
-        entry = entries[source.propensity]
-        if not entry.is_trained:
-            continue
-        wanted = entry.make(protocol, grid.backbone)
-        propensity = as_trained(wanted)
-        if repr(propensity) not in family:
-            fit: dict[str, Any] = {"seeds": [work.config.seed], "device": work.config.device}
-            copy.copy(propensity).set_params(epochs=1).fit(log, **fit)
-            seconds = _seconds(lambda p=propensity, f=fit: p.fit(log, **f))  # type: ignore[misc]
-            family[repr(propensity)] = propensity, seconds
-        propensity, training = family[repr(propensity)]
-        calibrator = CalibratorEntry(name=source.calibrator).make()
-        read_off = partial(propensity.reread, calibrator=calibrator, uncertainty=wanted.uncertainty)
-        read = read_off()
-        if calibrator is not None:
-            training += _seconds(read_off)
-        inference = min(_seconds(lambda r=read: _predict_all(r, log)) for _ in range(REPEATS))  # type: ignore[misc]
-        result.append(Timing(source, training, inference))
-    return result
-
-
-def _predict_all(propensity: Propensity, log: Log) -> object:
-    return propensity.predict_matrix_each() if log.space == "matrix" else propensity.predict_each(log)
-
-
-def show_efficiency(found: Sequence[Timing], title: str, machine: str) -> Shown:
-    """Seconds and ratios to raw, beside the paper's ratios."""
-    raw = next(each for each in found if each.source.key == "raw")
-    paper = {
-        (each.source.key, what): published_row("efficiency", "coat", "", each.source.key, f"{what}_s")
-        for each in found
-        for what in ("training", "inference")
+def efficiency_table(table: pa.Table, protocol: ProtocolName, title: str, machine: str) -> Shown:
+    """Return seconds and ratios to raw from the timings of a long table, beside the paper's ratios."""
+    known = table.filter(pc.and_(pc.equal(table["part"], "timing"), pc.equal(table["method"], "")))
+    seconds = {
+        (row["propensity"], row["calibrator"], row["metric"]): row["value"]
+        for row in known.select(["propensity", "calibrator", "metric", "value"]).to_pylist()
     }
-    rows = []
-    for each in found:
-        cells = [each.source.title]
-        for what in ("training", "inference"):
-            seconds, base = getattr(each, what), getattr(raw, what)
-            printed, first = paper[each.source.key, what], paper["raw", what]
-            cells += [
-                f"{seconds:.3g}",
-                f"{seconds / base:.2f}",
-                f"{printed.mean / first.mean:.2f}" if printed and first else "–",
-            ]
+    raw = SOURCES["raw"]
+    alone = seconds[raw.propensity, "", "train_seconds"]
+    rows, first = [], dict[str, float]()
+    for key in timed_sources(protocol):
+        source = SOURCES[key]
+        # What only reads the raw networks off has no training of its own.
+        trained = seconds.get((source.propensity, "", "train_seconds"), alone)
+        if source.calibrator != "none":
+            trained += seconds[source.propensity, source.calibrator, "calibrate_seconds"]
+        read = seconds[source.propensity, source.calibrator, "predict_seconds"]
+        cells = [source.title]
+        for column, value in ((TRAINING, trained), (INFERENCE, read)):
+            paper, base = (published_row("efficiency", "coat", "", name, column) for name in (key, raw.key))
+            ratio = f"{paper.mean / base.mean:.2f}" if paper and base else "–"
+            cells += [f"{value:.3g}", f"{value / first.setdefault(column, value):.2f}", ratio]
         rows.append(tuple(cells))
+    ratios = ("÷ raw", "paper's ÷ raw")
     return Shown(
         title=title,
-        columns=(
-            "",
-            "training, s",
-            "÷ raw",
-            "paper's ÷ raw",
-            "inference, s",
-            "÷ raw",
-            "paper's ÷ raw",
-        ),
+        columns=("", "training, s", *ratios, "inference, s", *ratios),
         rows=tuple(rows),
-        caption=f"one seed, on {machine}; inference is of all of D; the paper's is of a RTX 3090",
+        caption=f"all seeds at once, on {machine}; inference scores the cells on which propensities are"
+        " judged; the paper's is of a RTX 3090",
     )
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

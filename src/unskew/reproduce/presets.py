@@ -86,8 +86,13 @@ PAPER_SOURCES = ("raw", "mc_dropout", "deep_ensemble", "dual_focal", "platt")
 
 
 def sources_of(protocol: ProtocolName) -> tuple[str, ...]:
-    """The rows of a protocol's tables: the paper's, or all."""
+    """Return the rows of a protocol's tables: the paper's, or all."""
     return PAPER_SOURCES if protocol == "paper" else tuple(SOURCES)
+
+
+def timed_sources(protocol: ProtocolName) -> list[str]:
+    """Return the rows of the table of times: those that are trained, and BatchEnsemble."""
+    return [key for key in dict.fromkeys((*sources_of(protocol), "batch_ensemble")) if key != "constant"]
 
 
 ALONE = NOTHING
@@ -205,6 +210,8 @@ def wanted(presets: Sequence[Preset], protocol: ProtocolName) -> tuple[list[str]
     """What the grid of some presets has: sources, and the rows of each method, each once."""
     kinds = {preset.kind for preset in presets}
     sources = list(sources_of(protocol)) if kinds & {"propensities", "methods", "figure"} else []
+    if "efficiency" in kinds:
+        sources = list(dict.fromkeys([*sources, *timed_sources(protocol)]))
     methods: dict[str, dict[str, None]] = {}
     for preset in presets:
         # Under the paper protocol, the figure has propensities of its own.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -56,7 +55,7 @@ class Published:
 
 @cache
 def published() -> tuple[Published, ...]:
-    """Every number of the paper's tables, in their order.
+    """Return every number of the paper's tables, in their order.
 
     Examples
     --------
@@ -64,11 +63,23 @@ def published() -> tuple[Published, ...]:
     True
     """
     text = files("unskew.reproduce").joinpath("published.csv").read_text(encoding="utf-8")
-    return tuple(_row(line) for line in csv.DictReader(text.splitlines()))
+    return tuple(
+        Published(
+            table=line["table"],
+            dataset=line["dataset"],
+            debiaser=line["debiaser"],
+            calibrator=line["calibrator"],
+            metric=line["metric"],
+            mean=float(line["mean"]),
+            std=float(line["std"]) if line["std"] else None,
+            significant=bool(int(line["significant"])) if line["significant"] else None,
+        )
+        for line in csv.DictReader(text.splitlines())
+    )
 
 
 def published_row(table: str, dataset: str, debiaser: str, calibrator: str, metric: str) -> Published | None:
-    """The printed number of one place, or None where the paper prints none."""
+    """Return the number printed in one place, or None where the paper prints none."""
     if table not in TABLES:
         raise ParameterError(f"the paper has no table {table!r}", remedy=f"use one of {', '.join(TABLES)}")
     return _places().get((table, dataset, debiaser, calibrator, metric))
@@ -77,17 +88,3 @@ def published_row(table: str, dataset: str, debiaser: str, calibrator: str, metr
 @cache
 def _places() -> dict[tuple[str, str, str, str, str], Published]:
     return {(p.table, p.dataset, p.debiaser, p.calibrator, p.metric): p for p in published()}
-
-
-def _row(line: dict[str, str]) -> Published:
-    std = float(line["std"]) if line["std"] else math.nan
-    return Published(
-        table=line["table"],
-        dataset=line["dataset"],
-        debiaser=line["debiaser"],
-        calibrator=line["calibrator"],
-        metric=line["metric"],
-        mean=float(line["mean"]),
-        std=None if math.isnan(std) else std,
-        significant=bool(int(line["significant"])) if line["significant"] else None,
-    )

@@ -20,7 +20,7 @@ from unskew.progress import SILENT, Progress
 from unskew.report.style import svg
 from unskew.reproduce.beside import PaperComparison, beside, comparisons, summarised
 from unskew.reproduce.correlation import Correlation, ece_against_performance
-from unskew.reproduce.efficiency import show_efficiency, timings
+from unskew.reproduce.efficiency import efficiency_table
 from unskew.reproduce.presets import SOURCES, Preset, chosen_presets, sources_of, wanted
 from unskew.reproduce.reproduction import ReproduceConfig, Reproduction
 from unskew.reproduce.switches import chosen_on_test_table, switch_table
@@ -28,7 +28,7 @@ from unskew.study.engine import GRID, OTHER_TEST, RESULTS, Engine
 from unskew.study.page import first_screen
 from unskew.study.results import ResultStore
 from unskew.study.shown_table import Shown, write_pages
-from unskew.study.table import long_table, summary, write_tables
+from unskew.study.table import summary, write_tables
 
 WHERE = {
     "coat": "download coat.zip from https://www.cs.cornell.edu/~schnabts/mnar/ and unpack it",
@@ -111,7 +111,9 @@ def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduce
             if preset.kind in ("propensities", "methods"):
                 _add_tables(result, engine, preset)
             elif preset.kind == "efficiency":
-                _add_efficiency(result, work, preset)
+                machine = result.facts["machine"]
+                shown = efficiency_table(result.table, config.protocol, preset.title, machine)
+                result.tables[preset.name] = [shown]
             elif preset.kind == "switches":
                 result.tables[preset.name] = [switch_table(work, preset), chosen_on_test_table(work)]
             else:
@@ -151,28 +153,6 @@ def _measured_on(engine: Engine, test: str) -> str:
     own = engine.grid.protocol_for(engine.data[0].entry.name).test_protocol
     kind = test or OTHER_TEST["honest" if own == "paper" else "paper"]
     return f"{engine.grid.protocol} protocol, test set {kind}"
-
-
-def _add_efficiency(result: Reproduced, work: Reproduction, preset: Preset) -> None:
-    protocol = work.config.protocol
-    found = timings(work, list(dict.fromkeys((*sources_of(protocol), "batch_ensemble"))))
-    extra = [
-        {
-            "dataset": work.data,
-            "protocol": protocol,
-            "propensity": each.source.propensity,
-            "calibrator": each.source.calibrator,
-            "method": "",
-            "seed": work.config.seed,
-            "metric": f"{what}_seconds",
-            "value": getattr(each, what),
-            "part": "timing",
-        }
-        for each in found
-        for what in ("training", "inference")
-    ]
-    result.table = pa.concat_tables([result.table, long_table(extra)])
-    result.tables[preset.name] = [show_efficiency(found, preset.title, result.facts["machine"])]
 
 
 def _add_figure(result: Reproduced, work: Reproduction, engine: Engine, preset: Preset) -> None:

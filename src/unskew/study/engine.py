@@ -19,6 +19,7 @@ from unskew.debias import Debiaser
 from unskew.errors import RunFolderError
 from unskew.io.files import write_text
 from unskew.log import Log, Schema
+from unskew.metrics.collapse import collapse_message
 from unskew.progress import SILENT, Progress, Tracker, _Silent
 from unskew.report.words import COLLAPSED_MARK
 from unskew.study import trained as kept
@@ -31,7 +32,6 @@ from unskew.study.table import (
     StudySummary,
     learned_nothing,
     long_table,
-    sentences,
     summary,
     write_tables,
 )
@@ -442,9 +442,8 @@ def notes(grid: Grid, table: pa.Table) -> Iterator[str]:
     for name, count in diverged.items():
         yield f"{name}: {count} of {len(grid.seed_list)} seeds diverged and are left out"
     for name, by_metric in collapsed.items():
-        yield from (
-            f"{COLLAPSED_MARK} {sentence}" for sentence in sentences(name, learned_nothing(by_metric))
-        )
+        for network, reason, seeds, of_seeds in learned_nothing(by_metric):
+            yield f"{COLLAPSED_MARK} {collapse_message(name, network, reason, seeds, of_seeds)}"
 
 
 def _name(row: Mapping[str, Any]) -> str:

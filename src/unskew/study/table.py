@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 
 from unskew.errors import RunFolderError
 from unskew.io.files import whole_file
-from unskew.metrics.collapse import REASONS, Collapsed, Reason, collapse_message, counts
+from unskew.metrics.collapse import REASONS, Collapsed, Reason, counts
 from unskew.metrics.judgement import is_significant
 from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
-from unskew.metrics.significance import holm, paired_test
+from unskew.metrics.significance import PairedTest, holm, paired_test
 from unskew.metrics.user_bootstrap import UserInterval, user_interval
 from unskew.report.words import COLLAPSED_MARK
 from unskew.study.shown_table import Shown
 
 PREFIX = "collapsed:"
-"""Of the metric ``collapsed:NETWORK:REASON``."""
+"""How the metric ``collapsed:NETWORK:REASON`` begins."""
 
 
 class LearnedNothing(NamedTuple):
@@ -46,48 +46,38 @@ class LearnedNothing(NamedTuple):
 def collapsed_values(
     collapsed: Iterable[Collapsed], seeds: Sequence[int], members: int = 1
 ) -> dict[str, list[float]]:
-    """By metric, 1 for each seed whose network collapsed and 0 for the others; empty if none did.
+    """Return by metric 1 for each seed whose network collapsed and 0 for the others; empty if none did.
 
     Examples
     --------
     >>> collapsed_values([Collapsed("imputation", 4, "flat")], (3, 4))
     {'collapsed:imputation:flat': [0.0, 1.0]}
     """
-    found = list(collapsed)
+    networks = list(collapsed)
+    of_seeds = [counts((each for each in networks if each.seed == seed), members) for seed in seeds]
+    by_seed = [{(name, why) for name, why, times in of_seed if times} for of_seed in of_seeds]
     return {
-        f"{PREFIX}{network}:{reason}": [
-            float(bool(_of(counts((each for each in found if each.seed == seed), members), network, reason)))
-            for seed in seeds
-        ]
-        for network, reason, _ in counts(found, members)
+        f"{PREFIX}{network}:{reason}": [float((network, reason) in names) for names in by_seed]
+        for network, reason, _ in counts(networks, members)
     }
 
 
 def learned_nothing(by_metric: Mapping[str, Mapping[int, float]]) -> tuple[LearnedNothing, ...]:
-    """What the metrics of a row, by seed, say of its networks.
+    """Return the networks of a row that learned nothing, from its metrics by seed.
 
     Examples
     --------
     >>> [str(each) for each in learned_nothing({"collapsed:imputation:flat": {3: 0.0, 4: 1.0}})]
     ['imputation, 1 of 2 seeds']
     """
-    found = []
+    networks = []
     for metric, by_seed in by_metric.items():
         if metric.startswith(PREFIX):
             network, _, reason = metric.removeprefix(PREFIX).rpartition(":")
             seeds = sum(value == 1.0 for value in by_seed.values() if np.isfinite(value))
             if seeds and reason in REASONS:
-                found.append(LearnedNothing(network, reason, seeds, len(by_seed)))
-    return tuple(found)
-
-
-def sentences(of: str, networks: Iterable[LearnedNothing]) -> list[str]:
-    """What became of each, and the remedy."""
-    return [collapse_message(of, each.network, each.reason, each.seeds, each.of) for each in networks]
-
-
-def _of(found: Iterable[tuple[str, Any, int]], network: str, reason: str) -> int:
-    return sum(seeds for name, why, seeds in found if (name, why) == (network, reason))
+                networks.append(LearnedNothing(network, reason, seeds, len(by_seed)))
+    return tuple(networks)
 
 
 Part = Literal["propensity", "method", "timing", "search", "users"]
@@ -115,7 +105,7 @@ TABLE, TIMINGS, USERS = "table", "timings", "users"
 
 
 class Row(NamedTuple):
-    """What a line of a summary is about."""
+    """The key of a line of a summary."""
 
     dataset: str
     protocol: str
@@ -146,8 +136,10 @@ class Figure:
 
     @property
     def is_significant(self) -> bool:
-        """Whether it differs from the baseline at 5 %, corrected; of what was measured on test users, whether
-        the interval over users excludes 0 as well."""
+        """Return whether it differs from the baseline at 5 %, corrected.
+
+        Where it was measured on test users, the interval over users must exclude 0 as well.
+        """
         return is_significant(self.p_holm, users=self.users_difference, of_users=self.is_of_users)
 
 
@@ -159,45 +151,35 @@ class StudySummary:
     rows: Mapping[Row, Mapping[str, Figure]]
     metrics: tuple[str, ...]
     caption: str
-    notes: tuple[str, ...] = ()
     collapsed: Mapping[Row, tuple[LearnedNothing, ...]] = field(default_factory=dict)
     """Networks that learned nothing, of rows that have some."""
 
     def shown(self, digits: int = 4) -> Shown:
-        """As a table to read: on a terminal, in Markdown, LaTeX or HTML; what all rows share is left out.
-        Rows with a network that learned nothing are marked, and the caption says which."""
+        """Return a table to read on a terminal, in Markdown, LaTeX or HTML, without what all rows share.
+
+        Rows with a network that learned nothing are marked, and the caption says which.
+        """
         names = [name for name in Row._fields if len({getattr(row, name) for row in self.rows}) > 1]
         names = names or ["method"]
+        rows, collapsed = [], []
+        for row, figures in self.rows.items():
+            words = [getattr(row, name) for name in names]
+            networks = self.collapsed.get(row, ())
+            collapsed += [f"{' '.join(filter(None, words))} ({network})" for network in networks]
+            words = [word or "–" for word in words]
+            words[-1] += f" {COLLAPSED_MARK}" if networks else ""
+            rows.append((*words, *(figure_text(figures.get(metric), digits) for metric in self.metrics)))
+        footnote = f"{COLLAPSED_MARK} a network learned nothing: {', '.join(collapsed)}" if collapsed else ""
         return Shown(
             title=self.title,
             columns=(*names, *self.metrics),
-            rows=tuple(
-                (
-                    *self._words(row, names),
-                    *(_figure_text(figures.get(metric), digits) for metric in self.metrics),
-                )
-                for row, figures in self.rows.items()
-            ),
-            caption="; ".join((self.caption, *self.notes, *self._footnote(names))),
+            rows=tuple(rows),
+            caption="; ".join(filter(None, (self.caption, footnote))),
             text_columns=len(names),
         )
 
-    def _words(self, row: Row, names: Sequence[str]) -> list[str]:
-        words = [getattr(row, name) or "–" for name in names]
-        return [*words[:-1], f"{words[-1]} {COLLAPSED_MARK}"] if row in self.collapsed else words
-
-    def _footnote(self, names: Sequence[str]) -> list[str]:
-        if not self.collapsed:
-            return []
-        places = (
-            f"{' '.join(filter(None, (getattr(row, name) for name in names)))} ({network})"
-            for row, networks in self.collapsed.items()
-            for network in networks
-        )
-        return [f"{COLLAPSED_MARK} a network learned nothing: {', '.join(places)}"]
-
     def to_dict(self) -> list[dict[str, Any]]:
-        """One plain record per figure, for JSON."""
+        """Return one plain record a figure, for JSON."""
         return [
             {
                 **row._asdict(),
@@ -211,12 +193,12 @@ class StudySummary:
 
 
 def long_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """The long table of rows."""
+    """Make the long table of rows."""
     return pa.Table.from_pylist(list(rows), schema=SCHEMA)
 
 
 def write_tables(folder: Path, table: pa.Table) -> None:
-    """``table.parquet``, ``table.csv`` and, apart, ``timings.parquet``, ``timings.csv``, ``users.parquet``.
+    """Write the tables ``table`` and ``timings`` as Parquet and CSV, and ``users.parquet``.
 
     Timings are apart because they alone differ when a study is run again; resamples of test users, because
     no table to look at has room for them.
@@ -234,7 +216,7 @@ def write_tables(folder: Path, table: pa.Table) -> None:
 
 
 def read_tables(folder: Path) -> pa.Table:
-    """The long table that a study wrote."""
+    """Read the long table that a study wrote."""
     if not (folder / f"{TABLE}.parquet").is_file():
         raise RunFolderError("holds no study", where=str(folder), remedy="give the --out of unskew study")
     names = [name for name in (TABLE, TIMINGS, USERS) if (folder / f"{name}.parquet").is_file()]
@@ -250,10 +232,11 @@ def summary(
     against: Mapping[str, str] | None = None,
     title: str = "",
 ) -> StudySummary:
-    """Mean and standard deviation (ddof 1) over seeds, paired t-tests with Holm's correction, and intervals
-    over test users. A star needs both: p below 5 % over seeds, corrected, and an interval of the difference
-    over users without 0. Seeds alone would only tell that training noise did not make the difference on this
-    one test set. Of propensities, which are judged on held-out cells of the log, seeds are all there is.
+    """Sum up means and deviations (ddof 1) over seeds, paired tests, and intervals over test users.
+
+    A star needs both: p below 5 % over seeds (paired t-tests, Holm's correction), and an interval of the
+    difference over users without 0. Seeds alone would only tell that training noise did not make the
+    difference on this one test set. Propensities are judged on held-out cells of the log, by seeds alone.
 
     Parameters
     ----------
@@ -277,57 +260,32 @@ def summary(
     """
     values = seeds_of(table, part)
     resampled = _resampled(table) if part == "method" else {}
-    defaults = (
-        SHOWN_METRICS if part == "method" else [each.name for each in SHOWN_PROPENSITY if each.compared]
-    )
-    found = {metric for by_metric in values.values() for metric in by_metric}
-    chosen = tuple(metric for metric in metrics or defaults if metric in found)
-    tests = {} if against is None else _tests(values, chosen, against)
-    p_values = [test.p_value for test in tests.values()]
-    adjusted = dict(zip(tests, holm(p_values) if p_values else (), strict=True))
-    rows: dict[Row, dict[str, Figure]] = {}
-    for row, by_metric in values.items():
-        rows[row] = {}
-        for metric in chosen:
-            if metric in by_metric:
-                test = tests.get((row, metric))
-                figure = _figure(by_metric[metric], resampled.get((row, metric)), part == "method")
-                if test is not None:
-                    other = _baseline(row, values, against or {})
-                    assert other is not None
-                    mine, theirs = (resampled.get((of, metric)) for of in (row, other))
-                    figure = replace(
-                        figure,
-                        difference=test.difference,
-                        p_value=test.p_value,
-                        p_holm=float(adjusted[row, metric]),
-                        users_difference=None
-                        if mine is None or theirs is None
-                        else user_interval(test.difference, mine - theirs),
-                    )
-                rows[row][metric] = figure
-    counts = sorted({figure.seeds for by_metric in rows.values() for figure in by_metric.values()})
-    caption = f"mean ± standard deviation over {' or '.join(map(str, counts))} seeds"
-    if resampled:
-        caption += " [95 % interval over test users]"
+    defaults = SHOWN_METRICS if part == "method" else [m.name for m in SHOWN_PROPENSITY if m.compared]
+    measured = {metric for by_metric in values.values() for metric in by_metric}
+    chosen = tuple(metric for metric in metrics or defaults if metric in measured)
+    rows = {
+        row: {
+            metric: _figure(by_metric[metric], resampled.get((row, metric)), part == "method")
+            for metric in chosen
+            if metric in by_metric
+        }
+        for row, by_metric in values.items()
+    }
+    tests = _add_tests(rows, values, resampled, against) if against else 0
+    seeds = sorted({figure.seeds for figures in rows.values() for figure in figures.values()})
+    caption = f"mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"
+    caption += " [95 % interval over test users]" if resampled else ""
     if tests:
-        against_whom = " ".join(f"{name} {value}" for name, value in (against or {}).items())
-        how = f"paired t-test over seeds, Holm over {len(tests)} comparisons"
-        if part == "method":
-            how += ", and 95 % interval of the difference over test users"
-        caption += f"; * differs from {against_whom} at 5 % ({how})"
-    found_collapsed = {row: learned_nothing(by_metric) for row, by_metric in values.items()}
-    return StudySummary(
-        title=title,
-        rows=rows,
-        metrics=chosen,
-        caption=caption,
-        collapsed={row: networks for row, networks in found_collapsed.items() if networks},
-    )
+        whom = " ".join(f"{name} {value}" for name, value in (against or {}).items())
+        how = f"paired t-test over seeds, Holm over {tests} comparisons"
+        how += ", and 95 % interval of the difference over test users" if part == "method" else ""
+        caption += f"; * differs from {whom} at 5 % ({how})"
+    collapsed = {row: networks for row, by in values.items() if (networks := learned_nothing(by))}
+    return StudySummary(title=title, rows=rows, metrics=chosen, caption=caption, collapsed=collapsed)
 
 
 def seeds_of(table: pa.Table, part: Part) -> dict[Row, dict[str, dict[int, float]]]:
-    """Values by row, metric and seed, in the order of the table."""
+    """Return values by row, metric and seed, in the order of the table."""
     values: dict[Row, dict[str, dict[int, float]]] = {}
     for line in table.filter(pc.equal(table["part"], part)).to_pylist():
         row = Row(*(line[name] for name in Row._fields))
@@ -335,42 +293,44 @@ def seeds_of(table: pa.Table, part: Part) -> dict[Row, dict[str, dict[int, float
     return values
 
 
-def _tests(
+def _add_tests(
+    rows: Mapping[Row, dict[str, Figure]],
     values: Mapping[Row, Mapping[str, Mapping[int, float]]],
-    metrics: Sequence[str],
+    resampled: Mapping[tuple[Row, str], NDArray[np.float64]],
     against: Mapping[str, str],
-) -> dict[tuple[Row, str], Any]:
-    tests = {}
-    for row, by_metric in values.items():
-        baseline = _baseline(row, values, against)
-        if baseline is None:
-            continue
-        for metric in metrics:
-            mine, theirs = by_metric.get(metric, {}), values[baseline].get(metric, {})
-            a, b = _paired(mine, theirs)
-            if len(a) > 1:
-                tests[row, metric] = paired_test(a, b)
-    return tests
-
-
-def _baseline(row: Row, rows: Mapping[Row, Any], against: Mapping[str, str]) -> Row | None:
-    same = row._replace(**against)
-    # A method without propensities has neither a propensity nor a calibrator in its row.
-    for candidate in (same, same._replace(propensity="", calibrator="")):
-        if candidate in rows and candidate != row:
-            return candidate
-    return None
-
-
-def _paired(
-    mine: Mapping[int, float], theirs: Mapping[int, float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    shared = [s for s in mine if s in theirs and np.isfinite(mine[s]) and np.isfinite(theirs[s])]
-    return np.array([mine[s] for s in shared]), np.array([theirs[s] for s in shared])
+) -> int:
+    """Compare the figures of each row with its baseline, over the seeds of both; return how many were."""
+    tests: list[tuple[Row, Row, str, PairedTest]] = []
+    for row, figures in rows.items():
+        same = row._replace(**against)
+        # A method without propensities has neither a propensity nor a calibrator in its row.
+        for other in (same, same._replace(propensity="", calibrator="")):
+            if other in rows and other != row:
+                for metric in figures:
+                    mine, theirs = values[row][metric], values[other].get(metric, {})
+                    shared = [(mine[seed], theirs[seed]) for seed in mine if seed in theirs]
+                    pairs = np.reshape(shared, (-1, 2))
+                    pairs = pairs[np.isfinite(pairs).all(axis=1)]
+                    if len(pairs) > 1:
+                        tests.append((row, other, metric, paired_test(*pairs.T)))
+                break
+    adjusted = holm([test.p_value for *_, test in tests]) if tests else ()
+    for (row, other, metric, test), p_holm in zip(tests, adjusted, strict=True):
+        ours, its = resampled.get((row, metric)), resampled.get((other, metric))
+        rows[row][metric] = replace(
+            rows[row][metric],
+            difference=test.difference,
+            p_value=test.p_value,
+            p_holm=float(p_holm),
+            users_difference=None
+            if ours is None or its is None
+            else user_interval(test.difference, ours - its),
+        )
+    return len(tests)
 
 
 def _resampled(table: pa.Table) -> dict[tuple[Row, str], NDArray[np.float64]]:
-    """By row and metric, the mean over seeds on resamples of the test users."""
+    """Return by row and metric the mean over seeds on resamples of the test users."""
     found = {}
     for line in table.filter(pc.equal(table["part"], "users")).to_pylist():
         row = Row(*(line[name] for name in Row._fields))
@@ -390,27 +350,16 @@ def _figure(by_seed: Mapping[int, float], resampled: NDArray[np.float64] | None,
     )
 
 
-def _figure_text(figure: Figure | None, digits: int) -> str:
+def figure_text(figure: Figure | None, digits: int = 4) -> str:
+    """Return mean ± deviation, the interval over users and the star."""
     if figure is None or not np.isfinite(figure.mean):
         return "–"
     # Four digits after the point suit rates; counts of rows need none.
     places = digits if abs(figure.mean) < 100 else 0
     spread = "" if np.isnan(figure.std) else f" ± {figure.std:.{places}f}"
-    users = "" if figure.users is None else users_text(figure.users, places)
+    users, ends = "", figure.users
+    if ends is not None and ends["low"] is not None and ends["high"] is not None:
+        # Their own error is some per cent of their width: one digit less than the mean's is honest.
+        fewer = max(0, places - 1)
+        users = f" [{ends['low']:.{fewer}f}, {ends['high']:.{fewer}f}]"
     return f"{figure.mean:.{places}f}{spread}{users}{'*' if figure.is_significant else ''}"
-
-
-def users_text(interval: UserInterval, places: int = 4) -> str:
-    """An interval over test users, to stand behind a mean; empty if undefined.
-
-    Examples
-    --------
-    >>> users_text({"low": 0.71204, "high": 0.7688})
-    ' [0.712, 0.769]'
-    """
-    low, high = interval["low"], interval["high"]
-    if low is None or high is None:
-        return ""
-    # Their own error is some per cent of their width: one digit less than the mean's is honest.
-    digits = max(0, places - 1)
-    return f" [{low:.{digits}f}, {high:.{digits}f}]"
