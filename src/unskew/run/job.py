@@ -26,19 +26,15 @@ from unskew.metrics.clip import resolve_clip
 from unskew.progress import SILENT, Progress, memory_mb
 from unskew.propensity import InSampleWarning, NaiveBayesPropensity, registered_name
 from unskew.propensity.in_sample import warn_if_in_sample
-from unskew.propensity.propensity import BasePropensity
 from unskew.run.protocol import Protocol, protocol_of
 from unskew.run.run_config import RunConfig
 from unskew.run.run_fields import with_fields
 from unskew.run.run_figures import (
     BASELINE,
     calibrated_by,
-    collapsed_counts,
     confounding_figures,
-    data_facts,
     known_figures,
     known_labels,
-    metrics_on_test,
     recalibration_figures,
     recalibration_labels,
     spread_figures,
@@ -50,6 +46,7 @@ from unskew.run.run_parts import (
     method_of,
     recalibrate_models,
     require_conversions,
+    run_metrics,
     set_by_hand,
     with_leaks,
 )
@@ -67,9 +64,8 @@ from unskew.run.run_search import (
     require_apart,
     search_of_run,
     shipped_models,
-    with_search,
 )
-from unskew.run.run_split import mature_dataset, split_labels, with_group_column
+from unskew.run.run_split import mature_dataset, with_group_column
 from unskew.run.run_start import Starts, check_start, run_digest, start_models, with_start
 from unskew.run.run_tower import own_tower, tower_figures, tower_labels, tower_record
 from unskew.run.sizes import sized, sizes_label, sizes_of
@@ -217,7 +213,9 @@ def _run_with_trained(
 ) -> RunResult:
     log = dataset.train
     propensity, choice = fitted_propensity(config, protocol, dataset, progress)
-    dataset = _untouched(dataset, propensity)
+    if isinstance(propensity, NaiveBayesPropensity):
+        # It looked at some of the test pairs.
+        dataset = replace(dataset, test=propensity.unseen_)
     found = read_off(propensity, log, protocol.clip)
     if protocol.name == "honest" and config.method not in (BASELINE, NO_METHOD):
         warn_if_in_sample(propensity, log)
@@ -241,42 +239,24 @@ def _run_with_trained(
         else:
             models = _trained(config, protocol, dataset, wanted, progress, starts)
         recalibrate_models(config, models, log, given["calibrated"], dataset.unbiased)
-    metrics: dict[str, Any] = {
-        "data": data_facts(dataset),
+    labels = run_labels(protocol, propensity, choice, tested=dataset.test is not None, models=bool(models))
+    figures: dict[str, Any] = {
         "propensity": {kind: each.figures for kind, each in found.items()},
         "propensity_by": choice,
         "spread": spread_figures(propensity, found["raw"].rows, found["raw"].spread),
-        "methods": {},
-        "collapsed": collapsed_counts(
-            ({"propensity": propensity} if propensity.may_collapse else {}) | models
-        ),
-        "protocol": protocol.name,
         "p_min": found["calibrated"].figures["p_min"],
-        "labels": [
-            *split_labels(
-                run_labels(
-                    protocol, propensity, choice, tested=dataset.test is not None, models=bool(models)
-                ),
-                models,
-                dataset,
-            ),
-            *set_by_hand(config),
-        ],
     }
-    metrics = with_search(metrics, searched)
-    if dataset.test is not None and models:
-        metrics |= metrics_on_test(models, dataset)
     if dataset.truth is not None and predicts_everywhere(propensity):
-        metrics["truth"] = truth_figures(dataset, propensity, protocol.clip)
+        figures["truth"] = truth_figures(dataset, propensity, protocol.clip)
     if "true_conversion" in dataset.row_truth.get("train", {}):
-        of_rows = np.maximum(found["calibrated"].rows.mean(axis=0), metrics["p_min"])
-        metrics["confounding"] = confounding_figures(dataset, of_rows)
+        of_rows = np.maximum(found["calibrated"].rows.mean(axis=0), figures["p_min"])
+        figures["confounding"] = confounding_figures(dataset, of_rows)
     return RunResult(
         config=config,
         dataset=dataset,
         propensity=propensity,
         models=models,
-        metrics=metrics,
+        metrics=run_metrics(config, dataset, models, figures, labels, searched, propensity),
         sketches={kind: each.sketch for kind, each in found.items()},
         rows={kind: each.rows for kind, each in found.items()},
     )
@@ -293,24 +273,15 @@ def _run_with_tower(
     models = _trained(config, protocol, dataset, wanted, progress, starts)
     recalibrate_models(config, models, dataset.train, None, dataset.unbiased)
     labels = tower_labels(config, protocol, tested=dataset.test is not None)
-    metrics: dict[str, Any] = {
-        "data": data_facts(dataset),
-        **tower_figures(models[config.method], dataset.train.density),
-        "propensity_by": tower_record(config),
-        "methods": {},
-        "collapsed": collapsed_counts(models),
-        "protocol": protocol.name,
-        "labels": [*split_labels(labels, models, dataset), *set_by_hand(config)],
-    }
-    if dataset.test is not None:
-        metrics |= metrics_on_test(models, dataset)
+    model = models[config.method]
+    figures = {"propensity_by": tower_record(config), **tower_figures(model, dataset.train.density)}
     return RunResult(
         config=config,
         dataset=dataset,
         propensity=None,
         models=models,
-        metrics=metrics,
-        sketches=models[config.method].click_sketches_,
+        metrics=run_metrics(config, dataset, models, figures, labels),
+        sketches=model.click_sketches_,
         rows={},
     )
 
@@ -325,13 +296,6 @@ def _loader_options(config: RunConfig) -> dict[str, Any]:
         for option in ("keep", "numbers"):
             options[option] = tuple(dict.fromkeys((*options.get(option, ()), column)))
     return options
-
-
-def _untouched(dataset: Dataset, propensity: BasePropensity) -> Dataset:
-    """The dataset without the test pairs that naive Bayes looked at."""
-    if not isinstance(propensity, NaiveBayesPropensity):
-        return dataset
-    return replace(dataset, test=propensity.unseen_)
 
 
 def _run_with_known(
@@ -364,31 +328,20 @@ def _run_with_known(
         models = _trained(config, protocol, dataset, wanted, progress, starts)
     recalibrate_models(config, models, log, column, dataset.unbiased)
     clip = resolve_clip(protocol.clip, propensity=p)
-    metrics: dict[str, Any] = {
-        "data": data_facts(dataset),
+    judged = judged_actions(Moments.of(p), (), score=column, actions=log.actions or log.n_items)
+    figures = {
         "propensity": {"known": known_figures(log, p, clip)},
-        "known_propensity": judged_actions(
-            Moments.of(p), (), score=column, actions=log.actions or log.n_items
-        ).to_dict(),
+        "known_propensity": judged.to_dict(),
         "spread": None,
-        "methods": {},
-        "collapsed": collapsed_counts(models),
-        "protocol": protocol.name,
         "p_min": clip,
-        "labels": [
-            *split_labels(known_labels(column, clip, tested=dataset.test is not None), models, dataset),
-            *set_by_hand(config),
-        ],
     }
-    metrics = with_search(metrics, searched)
-    if dataset.test is not None:
-        metrics |= metrics_on_test(models, dataset)
+    labels = known_labels(column, clip, tested=dataset.test is not None)
     return RunResult(
         config=config,
         dataset=dataset,
         propensity=None,
         models=models,
-        metrics=metrics,
+        metrics=run_metrics(config, dataset, models, figures, labels, searched),
         sketches={},
         rows={"known": p[None]},
     )

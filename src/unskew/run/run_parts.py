@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from unskew.backbones import make_backbone
 from unskew.calibration.recalibration import AUTO, NONE
+from unskew.datasets import Dataset
+from unskew.datasets.streams import StreamedDataset
 from unskew.debias import Debiaser
 from unskew.errors import ParameterError
 from unskew.leaks import Leak
 from unskew.log import Log
+from unskew.propensity.propensity import BasePropensity
 from unskew.run.protocol import Protocol
-from unskew.run.run_figures import BASELINE
+from unskew.run.run_figures import BASELINE, collapsed_counts, data_facts, metrics_on_test
 from unskew.run.run_parameters import changed
 from unskew.run.run_result import RunResult
-from unskew.run.run_split import validation_params
+from unskew.run.run_split import split_labels, validation_params
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig
+    from unskew.search.auto import Searched
 
 NO_METHOD = "none"
 """The method of a run that trains the propensity alone."""
@@ -68,6 +72,45 @@ def set_by_hand(config: RunConfig) -> list[str]:
     """Parameters that are not what they are by default."""
     named = ", ".join(f"{name} = {value}" for name, value in config.parameters.items())
     return [f"set: {named}"] if named else []
+
+
+def run_metrics(
+    config: RunConfig,
+    dataset: Dataset,
+    models: Mapping[str, Debiaser],
+    figures: Mapping[str, Any],
+    labels: list[str],
+    searched: tuple[Searched, list[str]] | None = None,
+    propensity: BasePropensity | None = None,
+    stream: StreamedDataset | None = None,
+) -> dict[str, Any]:
+    """Return what ``metrics.json`` holds of a job: its data, figures, labels, search and test metrics.
+
+    Parameters
+    ----------
+    figures, labels
+        Those of the propensity, and what the protocol says of this kind of job.
+    stream
+        The dataset whose rows in memory ``dataset`` is.
+    """
+    whole = dataset if stream is None else stream
+    judged = {"propensity": propensity} if propensity is not None and propensity.may_collapse else {}
+    labels = [*split_labels(labels, models, whole), *set_by_hand(config)]
+    metrics: dict[str, Any] = {
+        "data": data_facts(whole),
+        **figures,
+        "methods": {},
+        "collapsed": collapsed_counts({**judged, **models}),
+        "protocol": config.protocol,
+        "labels": labels if stream is None else [stream.facts["streamed"], *labels],
+    }
+    if searched is not None:
+        found, notes = searched
+        metrics["search"] = found.to_dict()
+        metrics["labels"] += [*notes, found.decision.sentence]
+    if dataset.test is not None and models:
+        metrics |= metrics_on_test(models, dataset)
+    return metrics
 
 
 def with_leaks(result: RunResult, leaks: Sequence[Leak]) -> RunResult:

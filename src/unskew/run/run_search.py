@@ -157,12 +157,3 @@ def clicked_in_log(sample: Log, log: Log | StreamedLog) -> int:
 def shipped_models(found: Searched) -> dict[str, Debiaser]:
     """The naive ensemble, and the model that is shipped."""
     return {BASELINE: found.models[BASELINE], AUTO: found.chosen}
-
-
-def with_search(metrics: dict[str, Any], searched: tuple[Searched, list[str]] | None) -> dict[str, Any]:
-    """The metrics with the search, if there was one, and what it decided among the labels."""
-    if searched is None:
-        return metrics
-    found, notes = searched
-    labels = [*metrics["labels"], *notes, found.decision.sentence]
-    return {**metrics, "search": found.to_dict(), "labels": labels}

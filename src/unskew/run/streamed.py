@@ -27,9 +27,6 @@ from unskew.run.protocol import Protocol
 from unskew.run.run_fields import with_fields
 from unskew.run.run_figures import (
     BASELINE,
-    collapsed_counts,
-    data_facts,
-    metrics_on_test,
     spread_figures,
 )
 from unskew.run.run_memory import memory_parts, weights_of
@@ -38,7 +35,7 @@ from unskew.run.run_parts import (
     method_of,
     recalibrate_models,
     require_conversions,
-    set_by_hand,
+    run_metrics,
     with_leaks,
 )
 from unskew.run.run_propensity import (
@@ -49,8 +46,7 @@ from unskew.run.run_propensity import (
     run_labels,
 )
 from unskew.run.run_result import RunResult
-from unskew.run.run_search import AUTO, search_of_run, shipped_models, with_search
-from unskew.run.run_split import split_labels
+from unskew.run.run_search import AUTO, search_of_run, shipped_models
 from unskew.run.run_start import Starts
 from unskew.run.run_tower import own_tower, tower_figures, tower_labels, tower_record
 from unskew.search.auto import Searched
@@ -117,14 +113,7 @@ def streamed_dataset(
     dataset = stream_files(config.root, maturity=config.maturity, progress=progress, **given)
     require_conversions(config, dataset.train.n_conversions is not None)
     if config.unbiased_share is not None:
-        held_out = Dataset(
-            dataset.name,
-            dataset.train.source.empty,
-            dataset.test,
-            facts=dataset.facts,
-            test_is=dataset.test_is,
-            unbiased=dataset.unbiased,
-        )
+        held_out = _in_memory(dataset, dataset.train.source.empty)
         parted = with_unbiased_share(held_out, config.unbiased_share)
         dataset = replace(dataset, test=parted.test, unbiased=parted.unbiased, facts=parted.facts)
     return replace(dataset, facts={**dataset.facts, "streamed": why})
@@ -163,14 +152,7 @@ def run_streamed(
             models = _trained(config, protocol, log, propensity, progress, starts)
         if config.recalibrate != NONE or dataset.unbiased is not None:
             recalibrate_models(config, models, Kept.of(log).log, propensity, dataset.unbiased)
-    view = Dataset(
-        dataset.name,
-        sample,
-        dataset.test,
-        facts=dataset.facts,
-        test_is=dataset.test_is,
-        unbiased=dataset.unbiased,
-    )
+    view = _in_memory(dataset, sample)
     tested, rows = view.test is not None, {}
     if propensity is None:
         sketches = models[config.method].click_sketches_
@@ -187,35 +169,27 @@ def run_streamed(
             "spread": spread_figures(propensity, predicted.raw, predicted.spread),
             "p_min": figures["calibrated"]["p_min"],
         }
-    judged = {"propensity": propensity} if propensity is not None and propensity.may_collapse else {}
-    metrics: dict[str, Any] = {
-        "data": data_facts(dataset),
-        **found,
-        "methods": {},
-        "collapsed": collapsed_counts(judged | models),
-        "protocol": protocol.name,
-        "labels": [dataset.facts["streamed"], *split_labels(labels, models, dataset), *set_by_hand(config)],
-    }
-    metrics = with_search(metrics, searched)
-    if view.test is not None and models:
-        metrics |= metrics_on_test(models, view)
     result = RunResult(
         config=config,
         dataset=view,
         propensity=propensity,
         models=models,
-        metrics=metrics,
+        metrics=run_metrics(config, view, models, found, labels, searched, propensity, stream=dataset),
         sketches=sketches,
         rows=rows,
         streamed=True,
-        memory=memory_parts(
-            log, *_in_memory(models, None if searched is None else searched[0]), before_training
-        ),
+        memory=memory_parts(log, *_held(models, None if searched is None else searched[0]), before_training),
     )
     return result if log.features is None else with_fields(with_leaks(result, leaks))
 
 
-def _in_memory(
+def _in_memory(dataset: StreamedDataset, log: Log) -> Dataset:
+    """Return the dataset with a log in memory in the place of the stream."""
+    rest: dict[str, Any] = {"facts": dataset.facts, "test_is": dataset.test_is, "unbiased": dataset.unbiased}
+    return Dataset(dataset.name, log, dataset.test, **rest)
+
+
+def _held(
     models: Mapping[str, Debiaser], searched: Searched | None
 ) -> tuple[Mapping[str, Debiaser], Mapping[str, Debiaser]]:
     """All models that were held, and those of the largest training: of a search, one at a time."""
