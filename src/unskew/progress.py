@@ -9,11 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
 
 from unskew import processes
 from unskew.errors import ParameterError
@@ -35,27 +34,43 @@ SECONDS_BETWEEN_RECORDS = 10.0
 """In a log for machines, the least time from one line to the next within a step."""
 
 
-class Tracker(Protocol):
-    """One task's progress."""
+Event = Literal["start", "step", "within", "say", "end"]
+"""What a place is told of: a task began, steps or a part of one are done, it has a new subject, it ended."""
+
+
+class Tracker:
+    """One task: what it has done, how fast, how long it may still take, and the places that show it."""
+
+    def __init__(self, description: str, total: int, places: Sequence[Place] = ()) -> None:
+        self.description, self.about = description, ""
+        self.total, self.done, self.part, self.rows = total, 0, 0.0, 0
+        self.figures: dict[str, float] = {}
+        self._before, self._earliest, self._ended = 0, total, False
+        self._start = time.monotonic()
+        self._views = [place(self) for place in places]
+        self._show("start")
 
     def advance(self, steps: int = 1) -> None:
-        """So many steps are done."""
-        ...
+        """Note that so many steps are done."""
+        self.done += steps
+        self.part = 0.0
+        self._show("step" if steps else "within")
 
     def go_on(self, steps: int) -> None:
-        """So many steps were done before it began."""
-        ...
+        """Note that so many steps were done before it began."""
+        self.done = self._before = steps
 
     def may_end(self, steps: int) -> None:
-        """It may end early: after so many steps more at the earliest."""
-        ...
+        """Note that it may end early: after so many steps more at the earliest."""
+        self._earliest = min(self.done + steps, self.total)
 
     def say(self, what: str) -> None:
-        """What it is about at the moment."""
-        ...
+        """Name what it is about at the moment."""
+        self.about = what
+        self._show("say")
 
     def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
-        """What is known within a step.
+        """Note what is known within a step.
 
         Parameters
         ----------
@@ -66,93 +81,33 @@ class Tracker(Protocol):
         figures
             By name: ``loss``, ``epoch``, …
         """
-        ...
-
-    def finish(self) -> None:
-        """The task ended, perhaps early."""
-        ...
-
-
-class Progress(Protocol):
-    """Makes a tracker for each task."""
-
-    def task(self, description: str, total: int) -> Tracker:
-        """A new task of ``total`` steps."""
-        ...
-
-
-class _Silent:
-    """Shows nothing of any task; a tracker begins as one, and shows what it can."""
-
-    def task(self, description: str, total: int) -> Tracker:
-        """A new task of ``total`` steps."""
-        return self
-
-    def advance(self, steps: int = 1) -> None:
-        """So many steps are done."""
-
-    def go_on(self, steps: int) -> None:
-        """So many steps were done before it began."""
-
-    def may_end(self, steps: int) -> None:
-        """It may end early: after so many steps more at the earliest."""
-
-    def say(self, what: str) -> None:
-        """What it is about at the moment."""
-
-    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
-        """What is known within a step."""
-
-    def finish(self) -> None:
-        """The task ended, perhaps early."""
-
-
-SILENT = _Silent()
-"""Shows nothing."""
-
-
-class Watch:
-    """What a task has done, how fast, and how long it may still take."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done, self.part, self.rows = total, 0, 0.0, 0
-        self.figures: dict[str, float] = {}
-        self.ended = False
-        self._before, self._earliest = 0, total
-        self._start = time.monotonic()
-
-    def advance(self, steps: int) -> None:
-        """So many steps are done."""
-        self.done += steps
-        self.part = 0.0
-
-    def go_on(self, steps: int) -> None:
-        """So many steps were done before it began."""
-        self.done = self._before = steps
-
-    def may_end(self, steps: int) -> None:
-        """It may end early: after so many steps more at the earliest."""
-        self._earliest = min(self.done + steps, self.total)
-
-    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
-        """What is known within a step."""
         self.part = part
         self.rows += rows
         self.figures |= figures
+        self._show("within")
+
+    def finish(self) -> None:
+        """End the task, perhaps early."""
+        self._ended = True
+        self._show("end")
+
+    def _show(self, event: Event) -> None:
+        for view in self._views:
+            view(event)
 
     @property
     def share(self) -> float:
-        """Of the whole task that is done."""
+        """The share of the whole task that is done."""
         return min((self.done + self.part) / self.total, 1.0) if self.total else 1.0
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Seconds since it began."""
         return time.monotonic() - self._start
 
     @property
     def rows_per_second(self) -> float | None:
-        """Since it began; None where it counts no rows."""
+        """Rows a second since it began; None where it counts no rows."""
         return self.rows / self.seconds if self.rows and self.seconds > 0 else None
 
     @property
@@ -164,7 +119,7 @@ class Watch:
     def seconds_left(self) -> float | None:
         """Until all steps are done, or at the least where it may end early; None before anything is done."""
         here = self.done + self.part - self._before
-        if self.ended:
+        if self._ended:
             return 0.0
         left = max(self._earliest - self.done - self.part, 0.0)
         return self.seconds * left / here if here > 0 else None
@@ -175,19 +130,42 @@ class Watch:
         seconds = self.seconds_left
         if seconds is None or self.share == 1:
             return None
-        return (
-            f"at least {duration_in_words(seconds)} left"
-            if self.ends_early
-            else f"{duration_in_words(seconds)} left"
-        )
+        return f"{'at least ' if self.ends_early else ''}{duration_in_words(seconds)} left"
 
     def shown(self) -> list[str]:
-        """Rows a second and the loss, in words."""
+        """Return rows a second and the loss, in words."""
         rows, loss = self.rows_per_second, self.figures.get("loss")
         return [
             *([] if rows is None else [f"{rows:,.0f} rows/s"]),
             *([] if loss is None else [f"loss {loss:.4g}"]),
         ]
+
+
+class Progress(Protocol):
+    """Makes a tracker for each task."""
+
+    def task(self, description: str, total: int) -> Tracker:
+        """Return the tracker of a new task of ``total`` steps."""
+        ...
+
+
+Place = Callable[[Tracker], Callable[[Event], None]]
+"""Where tasks are shown: gives each task what shows it there."""
+
+
+class Places:
+    """Shows every task in some places; in none it shows nothing."""
+
+    def __init__(self, *places: Place) -> None:
+        self._places = places
+
+    def task(self, description: str, total: int) -> Tracker:
+        """Return the tracker of a new task of ``total`` steps."""
+        return Tracker(description, total, self._places)
+
+
+SILENT = Places()
+"""Shows nothing."""
 
 
 def memory_mb() -> float | None:
@@ -213,63 +191,28 @@ def duration_in_words(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where tasks are shown, each by a tracker of its own."""
+def _bar(bars: Bars, tracker: Tracker) -> Callable[[Event], None]:
+    """Return what shows a task as one of several bars."""
+    task = bars.add_task(tracker.description, total=tracker.total, early=None)
 
-    tracker: Callable[[str, int], Tracker]
+    def show(event: Event) -> None:
+        if event == "start":
+            return
+        if event == "end":
+            bars.update(task, description=tracker.description, completed=tracker.total)
+            return
+        about = tracker.about
+        if event != "say":
+            early = tracker.left if tracker.ends_early else None
+            bars.update(task, completed=tracker.done + tracker.part, early=early)
+            about = ", ".join(tracker.shown())
+        if about:
+            bars.update(task, description=plain(f"{tracker.description} · {about}", 80))
 
-    def task(self, description: str, total: int) -> Tracker:
-        """A new task of ``total`` steps."""
-        return self.tracker(description, total)
-
-
-class _WatchedTask(_Silent):
-    """A tracker that keeps a watch."""
-
-    def __init__(self, description: str, total: int) -> None:
-        self._description, self._about, self._watch = description, "", Watch(total)
-
-    def say(self, what: str) -> None:
-        self._about = what
-
-    def advance(self, steps: int = 1) -> None:
-        self._watch.advance(steps)
-        self._show()
-
-    def go_on(self, steps: int) -> None:
-        self._watch.go_on(steps)
-
-    def may_end(self, steps: int) -> None:
-        self._watch.may_end(steps)
-
-    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
-        self._watch.observe(part, rows, figures)
-        self._show()
-
-    def _show(self) -> None:
-        """Show what the watch says."""
+    return show
 
 
-class _Bar(_WatchedTask):
-    def __init__(self, bars: Bars, description: str, total: int) -> None:
-        super().__init__(description, total)
-        self._bars, self._task = bars, bars.add_task(description, total=total, early=None)
-
-    def say(self, what: str) -> None:
-        self._bars.update(self._task, description=plain(f"{self._description} · {what}", 80))
-
-    def _show(self) -> None:
-        early = self._watch.left if self._watch.ends_early else None
-        self._bars.update(self._task, completed=self._watch.done + self._watch.part, early=early)
-        if shown := self._watch.shown():
-            self.say(", ".join(shown))
-
-    def finish(self) -> None:
-        self._bars.update(self._task, description=self._description, completed=self._watch.total)
-
-
-class Lines:
+class Lines(Places):
     """A line on standard error now and then, for logs of jobs that no terminal shows.
 
     Parameters
@@ -279,169 +222,81 @@ class Lines:
     """
 
     def __init__(self, quiet: float = QUIET_SECONDS, between: float = SECONDS_BETWEEN_LINES) -> None:
+        super().__init__(self.place)
         self._next, self._between = time.monotonic() + quiet, between
 
-    def task(self, description: str, total: int) -> Tracker:
-        """A new task of ``total`` steps."""
-        return _Line(self, description, total)
+    def place(self, tracker: Tracker) -> Callable[[Event], None]:
+        """Return what shows a task."""
+        return partial(self._show, tracker)
 
-    @property
-    def is_due(self) -> bool:
-        """Whether the last line was written long enough ago."""
-        return time.monotonic() >= self._next and sys.stderr is not None
-
-    def write(self, line: str) -> None:
-        """Write a line."""
+    def _show(self, tracker: Tracker, event: Event) -> None:
+        if event not in ("step", "within") or time.monotonic() < self._next or sys.stderr is None:
+            return
+        most = "at most " if tracker.ends_early else ""
+        count = f"{tracker.done} of {most}{tracker.total}" if tracker.total <= MOST_COUNTED else ""
+        # Of a task that may end early nobody knows the share that is done.
+        share = "" if count and most else f"{100 * tracker.share:.0f} %"
+        about = f" · {tracker.about}" if tracker.about else ""
+        left, memory = tracker.left, memory_mb()
+        shown = [
+            *filter(None, (count, share)),
+            f"after {duration_in_words(tracker.seconds)}",
+            *([] if left is None else [left]),
+            *tracker.shown(),
+            *([] if memory is None else [f"{memory / 1000:.1f} GB"]),
+        ]
         self._next = time.monotonic() + self._between
+        line = f"{plain(tracker.description + about, 80)}: {', '.join(shown)}"
         print(line, file=sys.stderr, flush=True)
 
 
-class _Line(_WatchedTask):
-    def __init__(self, lines: Lines, description: str, total: int) -> None:
-        super().__init__(description, total)
-        self._lines = lines
-
-    def _show(self) -> None:
-        if not self._lines.is_due:
-            return
-        watch = self._watch
-        most = "at most " if watch.ends_early else ""
-        count = f"{watch.done} of {most}{watch.total}" if watch.total <= MOST_COUNTED else ""
-        # Of a task that may end early nobody knows the share that is done.
-        share = "" if count and most else f"{100 * watch.share:.0f} %"
-        about = f" · {self._about}" if self._about else ""
-        left, memory = watch.left, memory_mb()
-        shown = [
-            *filter(None, (count, share)),
-            f"after {duration_in_words(watch.seconds)}",
-            *([] if left is None else [left]),
-            *watch.shown(),
-            *([] if memory is None else [f"{memory / 1000:.1f} GB"]),
-        ]
-        self._lines.write(f"{plain(self._description + about, 80)}: {', '.join(shown)}")
-
-
-class JsonLog:
-    """One JSON object a line, appended to a file: what began, how far it is, what ended.
+def _json_log(file: TextIO, tracker: Tracker) -> Callable[[Event], None]:
+    """Return what appends one JSON object a line to a file: what began, how far it is, what ended.
 
     ``time`` (UTC), ``phase``, ``event`` (start, progress, end), ``done`` of ``total`` steps, ``share``,
     ``seconds``, ``seconds_left`` (at the least, where ``ends_early`` is true: until held-out loss may have
     stopped to fall; 0 at the end), ``rows``, ``rows_per_second``, ``memory_mb``, and what the task tells of
-    itself: ``about``, ``epoch``, ``step``, ``loss``, ``validation``, ….
+    itself: ``about``, ``epoch``, ``step``, ``loss``, ``validation``, …. What JSON cannot hold is null.
     """
+    due = 0.0
 
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
-
-    def task(self, description: str, total: int) -> Tracker:
-        """A new task of ``total`` steps."""
-        return _JsonTracker(self, description, total)
-
-    def write(self, record: Mapping[str, Any]) -> None:
-        """Append a line; what JSON cannot hold is null."""
-        plainly = {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in record.items()
+    def show(event: Event) -> None:
+        nonlocal due
+        if event == "say" or (event == "within" and not (tracker.part and time.monotonic() >= due)):
+            return
+        due = time.monotonic() + SECONDS_BETWEEN_RECORDS
+        names = ("share", "seconds", "seconds_left", "rows_per_second")
+        shown = {name: getattr(tracker, name) for name in names} | {"memory_mb": memory_mb()}
+        record = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "phase": tracker.description,
+            **({"about": tracker.about} if tracker.about else {}),
+            "event": event if event in ("start", "end") else "progress",
+            **{name: getattr(tracker, name) for name in ("done", "total", "ends_early", "rows")},
+            **{name: _plainly(value) for name, value in {**shown, **tracker.figures}.items()},
         }
-        self._file.write(json.dumps(plainly, ensure_ascii=False) + "\n")
+        file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
-    def close(self) -> None:
-        """Nothing is written afterwards."""
-        self._file.close()
+    return show
 
 
-class _JsonTracker(_WatchedTask):
-    def __init__(self, log: JsonLog, description: str, total: int) -> None:
-        super().__init__(description, total)
-        self._log = log
-        self._write("start")
-
-    def advance(self, steps: int = 1) -> None:
-        self._watch.advance(steps)
-        if steps:
-            self._write("progress")
-
-    def _show(self) -> None:
-        if self._watch.part and time.monotonic() >= self._next:
-            self._write("progress")
-
-    def finish(self) -> None:
-        self._watch.ended = True
-        self._write("end")
-
-    def _write(self, event: str) -> None:
-        self._next = time.monotonic() + SECONDS_BETWEEN_RECORDS
-        watch = self._watch
-        shown = {
-            "share": watch.share,
-            "seconds": watch.seconds,
-            "seconds_left": watch.seconds_left,
-            "rows_per_second": watch.rows_per_second,
-            "memory_mb": memory_mb(),
-            **watch.figures,
-        }
-        self._log.write(
-            {
-                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                "phase": self._description,
-                **({"about": self._about} if self._about else {}),
-                "event": event,
-                "done": watch.done,
-                "total": watch.total,
-                "ends_early": watch.ends_early,
-                "rows": watch.rows,
-                **{
-                    name: value if value is None or isinstance(value, int) else float(f"{value:.6g}")
-                    for name, value in shown.items()
-                },
-            }
-        )
+def _plainly(value: float | None) -> float | None:
+    """Return a number of six digits, or None where JSON cannot hold it."""
+    if value is None or isinstance(value, int):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-class _Figures(_WatchedTask):
-    """Figures of each step to TensorBoard or MLflow."""
+def _figures(send: Callable[[str, float, int], object], tracker: Tracker) -> Callable[[Event], None]:
+    """Return what sends the figures of each step to TensorBoard or MLflow."""
 
-    def __init__(self, send: Callable[[str, float, int], object], description: str, total: int) -> None:
-        super().__init__(description, total)
-        self._send = send
+    def show(event: Event) -> None:
+        rows = tracker.rows_per_second
+        figures = tracker.figures | ({} if rows is None else {"rows_per_second": rows})
+        for name, value in figures.items() if event == "step" else ():
+            send(f"{tracker.description}/{name}", value, tracker.done)
 
-    def advance(self, steps: int = 1) -> None:
-        self._watch.advance(steps)
-        rows = self._watch.rows_per_second
-        figures = self._watch.figures | ({} if rows is None else {"rows_per_second": rows})
-        for name, value in figures.items():
-            self._send(f"{self._description}/{name}", value, self._watch.done)
-
-
-class _Several:
-    """A task in several places."""
-
-    def __init__(self, places: Sequence[Progress], description: str, total: int) -> None:
-        self._trackers = [each.task(description, total) for each in places]
-
-    def advance(self, steps: int = 1) -> None:
-        for each in self._trackers:
-            each.advance(steps)
-
-    def go_on(self, steps: int) -> None:
-        for each in self._trackers:
-            each.go_on(steps)
-
-    def may_end(self, steps: int) -> None:
-        for each in self._trackers:
-            each.may_end(steps)
-
-    def say(self, what: str) -> None:
-        for each in self._trackers:
-            each.say(what)
-
-    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
-        for each in self._trackers:
-            each.observe(part, rows, figures)
-
-    def finish(self) -> None:
-        for each in self._trackers:
-            each.finish()
+    return show
 
 
 @contextmanager
@@ -459,25 +314,25 @@ def progress_bars(
     show
         True draws bars in any case, False shows nothing.
     log_json
-        A file to which a line of JSON is appended for each step (:class:`JsonLog`).
+        A file to which lines of JSON are appended: what began, how far it is and what ended.
     tensorboard
         A folder for TensorBoard, if it is installed: losses and rows a second by step.
     mlflow
         The same as metrics of MLflow's active run (or a new one), if it is installed.
     """
     with ExitStack() as stack:
-        places: list[Progress] = [stack.enter_context(_shown(show))]
+        places: list[Place] = []
         if processes.is_writer():
+            if show is not False:
+                places.append(stack.enter_context(_shown(show)))
             if log_json is not None:
-                log = JsonLog(Path(log_json))
-                stack.callback(log.close)
-                places.append(log)
+                file = stack.enter_context(open(log_json, "a", encoding="utf-8", buffering=1))
+                places.append(partial(_json_log, file))
             if tensorboard is not None:
-                send = stack.enter_context(_tensorboard(Path(tensorboard)))
-                places.append(_Place(partial(_Figures, send)))
+                places.append(partial(_figures, stack.enter_context(_tensorboard(Path(tensorboard)))))
             if mlflow:
-                places.append(_Place(partial(_Figures, stack.enter_context(_mlflow()))))
-        yield places[0] if len(places) == 1 else _Place(partial(_Several, places))
+                places.append(partial(_figures, stack.enter_context(_mlflow())))
+        yield Places(*places) if places else SILENT
 
 
 @contextmanager
@@ -510,12 +365,9 @@ def _mlflow() -> Iterator[Any]:
 
 
 @contextmanager
-def _shown(show: bool | None) -> Iterator[Progress]:
-    if show is False or not processes.is_writer():
-        yield SILENT
-        return
+def _shown(show: bool | None) -> Iterator[Place]:
     if show is None and not (sys.stderr is not None and sys.stderr.isatty()):
-        yield Lines()
+        yield Lines().place
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -538,12 +390,7 @@ def _shown(show: bool | None) -> Iterator[Progress]:
             early = task.fields.get("early")
             return super().render(task) if early is None else Text(early, style="progress.remaining")
 
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        Done(),
-        Left(),
-    )
+    text = TextColumn("{task.description}", markup=False)
+    columns = (SpinnerColumn(), text, BarColumn(), Done(), Left())
     with Rich(*columns, console=Console(stderr=True)) as bars:
-        yield _Place(partial(_Bar, bars))
+        yield partial(_bar, bars)

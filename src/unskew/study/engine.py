@@ -20,7 +20,7 @@ from unskew.errors import RunFolderError
 from unskew.io.files import write_text
 from unskew.log import Log, Schema
 from unskew.metrics.collapse import collapse_message
-from unskew.progress import SILENT, Progress, Tracker, _Silent
+from unskew.progress import SILENT, Progress, Tracker
 from unskew.report.words import COLLAPSED_MARK
 from unskew.study import trained as kept
 from unskew.study.grid import NOTHING, DatasetEntry, Grid, MethodEntry, PropensityEntry
@@ -82,12 +82,12 @@ class Task:
     run: Callable[[Progress], None]
 
 
-class _Share(_Silent):
+class _Share(Tracker):
     """The progress of one task, as its share of the whole study's bar."""
 
     def __init__(self, bar: Tracker, work: int) -> None:
-        self._bar, self._left = bar, work
-        self._step = 0
+        super().__init__("", work)
+        self._bar, self._left, self._step = bar, work, 0
 
     def task(self, description: str, total: int) -> _Share:
         self._step = self._left // (2 * max(total, 1))
@@ -106,7 +106,8 @@ class _Share(_Silent):
         """Rows and losses of one of its tasks; how far it is, its epochs tell."""
         self._bar.observe(0.0, rows, figures)
 
-    def done(self) -> None:
+    def finish_share(self) -> None:
+        """Fill what early stopping left undone."""
         self._bar.advance(self._left)
         self._left = 0
 
@@ -236,7 +237,7 @@ class Engine:
                 bar.say(f"{number} of {len(tasks)}: {task.label}")
                 share = _Share(bar, task.work)
                 task.run(share)
-                share.done()
+                share.finish_share()
 
     def _propensity_tasks(self, data: StudyData) -> Iterator[Task]:
         for entry in self.grid.propensities:
