@@ -400,7 +400,7 @@ class TestWhatAStepTouches:
     def test_a_step_changes_the_rows_of_its_batch_and_nothing_else(self):
         table = table_of(1000)
         rows = TouchedRows(table, LR, 0.1)
-        before = {name: value.clone() for name, value in rows.tensors().items() if name != "steps"}
+        before = {name: value.clone() for name, value in rows.tensors().items() if name != "step"}
         codes = torch.tensor([[5, 700, 5], [1, 2, 3]])
         table(codes).sum().backward()
         rows.step()

@@ -1,14 +1,14 @@
 """Adam on tables by the rows that steps touch: what a step costs does not depend on the number of rows.
 
 Dense Adam changes every row in every step, those without a gradient too: their momentum moves them on, and
-fades. Here that is made up for when a row is read the next time. At step t, a row last brought to step s is
-moved by
+fades. Here that is made up for when a row is read the next time. Moments are those of a row's last gradient,
+at step τ; from step a to step b it is moved by
 
-    p −= lr · Σ_{j=1}^{t−s} β₁ʲ m / c₁(s + j) / (√(β₂ʲ v / c₂(s + j)) + ε),    m *= β₁^(t−s),    v *= β₂^(t−s)
+    p −= lr · Σ_{k=a−τ+1}^{b−τ} β₁ᵏ m / c₁(τ + k) / (√(β₂ᵏ v / c₂(τ + k)) + ε)
 
-with Adam's corrections c(t) = 1 − βᵗ of the step's number, for at most :data:`HORIZON` steps: the sum is
-A m / (√v + εB), where A is the sum of aⱼ = (β₁/√β₂)ʲ √c₂(s + j) / c₁(s + j), and B the mean of
-√(c₂(s + j) / β₂ʲ) by these weights. So without weight decay the weights are those of dense Adam. Then
+with Adam's corrections c(t) = 1 − βᵗ of the step's number, for k up to :data:`HORIZON`. The sum is
+A m / (√v + εB), where A is the sum of aₖ = (β₁/√β₂)ᵏ √c₂(τ + k) / c₁(τ + k), and B the mean of
+√(c₂(τ + k) / β₂ᵏ) by these weights. So without weight decay the weights are those of dense Adam. Then
 g = Σ gradients of the row + λ·Δ·p moves it as in dense Adam, where Δ is the number of steps since its last
 gradient: all the decay that it would have had, with the gradient (dense Adam gives it λ·p in each step, and
 pulls rows without data to zero).
@@ -48,7 +48,7 @@ HORIZON = 128
 """Steps after which a row's momentum is spent: β₁¹²⁸ = 1.4e-6 of it is left."""
 
 TABULATED = 1024
-"""Steps s up to which A and B are in a table; later √c₂ hardly changes within :data:`HORIZON` steps."""
+"""Steps τ up to which A and B are in a table; later √c₂ hardly changes within :data:`HORIZON` steps."""
 
 ROWS_AT_ONCE = 1 << 16
 """Rows of a table that are brought up to date at once."""
@@ -95,20 +95,19 @@ class TouchedRows:
         self._starts = torch.arange(0, len(weight) * weight.shape[1], weight.shape[1]).unsqueeze(1)
         self._weight = weight.view(-1, weight.shape[2])
         self._lr, self._decay = lr, weight_decay
-        self._step = self._settled = 0
+        self._step = 0
         self._first, self._second = (torch.zeros_like(self._weight) for _ in range(2))
         # The step that a row is at (0 before its first), that of its last gradient, and its place in a batch.
         self._seen, self._touched, self._place = (
             torch.zeros(len(self._weight), dtype=torch.int32) for _ in range(3)
         )
         self._gradients: list[tuple[Tensor, Tensor]] = []
-        self._sums, self._means = _sums_and_means()
+        self._weights, self._scales = _sums()
         table.lazy = self
 
     def read(self, codes: Int[Tensor, "R n"]) -> None:
         """Bring rows up to date; they are about to be read."""
-        at = self._distinct((codes + self._starts).flatten())[0]
-        self._bring(at[(self._seen[at] > 0) & (self._seen[at] < self._step)])
+        self._bring(self._distinct((codes + self._starts).flatten())[0])
 
     def add(self, codes: Int[Tensor, "R n"], gradient: Float[Tensor, "R n F"]) -> None:
         """Keep gradients of rows for the step."""
@@ -126,36 +125,29 @@ class TouchedRows:
         at, number = self._distinct(codes)
         self._step += 1
         g = gradients.new_zeros(len(at), gradients.shape[1]).index_add_(0, number, gradients)
-        p = self._weight[at]
+        p, m, v = (each.index_select(0, at) for each in (self._weight, self._first, self._second))
         waited = (self._step - self._touched[at]).unsqueeze(1)
-        g += self._decay * waited * p
-        m = self._first[at].mul_(BETA_1).add_(g, alpha=1.0 - BETA_1)
-        v = self._second[at].mul_(BETA_2).addcmul_(g, g, value=1.0 - BETA_2)
-        scale = math.sqrt(1.0 - BETA_2**self._step)
-        rate = self._lr / (1.0 - BETA_1**self._step)
-        self._weight[at] = p.addcdiv_(m, v.sqrt().div_(scale).add_(EPSILON), value=-rate)
-        self._first[at], self._second[at] = m, v
+        g.addcmul_(waited, p, value=self._decay)
+        m.mul_(BETA_1**waited).add_(g, alpha=1.0 - BETA_1)
+        v.mul_(BETA_2**waited).addcmul_(g, g, value=1.0 - BETA_2)
+        for held, new in ((self._first, m), (self._second, v)):
+            held.index_copy_(0, at, new)
+        denominator = v.sqrt_().div_(math.sqrt(1.0 - BETA_2**self._step)).add_(EPSILON)
+        p.addcdiv_(m, denominator, value=-self._lr / (1.0 - BETA_1**self._step))
+        self._weight.index_copy_(0, at, p)
         self._seen[at] = self._touched[at] = self._step
         self._gradients = []
 
     def settle(self) -> None:
-        """Bring the weights of all rows up to date.
-
-        A row whose momentum is spent stays at its step, before the one that the table is settled at: the next
-        time it is only looked at.
-        """
-        behind = (self._seen > 0) & (self._seen >= self._settled) & (self._seen < self._step)
-        for at in torch.split(behind.nonzero().flatten(), ROWS_AT_ONCE):
-            spent = at[self._step - self._seen[at] >= HORIZON]
-            since, second = self._seen[spent], self._second[spent]
+        """Bring the weights of all rows up to date."""
+        moving = (self._seen < self._step) & (self._seen - self._touched < HORIZON) & (self._seen > 0)
+        for at in torch.split(moving.nonzero().flatten(), ROWS_AT_ONCE):
             self._bring(at)
-            self._seen[spent], self._second[spent] = since, second
-        self._settled = self._step
 
     def tensors(self) -> dict[str, Tensor]:
         """Return moments, the rows' steps and the table's own; the weights are the network's."""
         return {
-            "steps": torch.tensor([self._step, self._settled]),
+            "step": torch.tensor(self._step),
             "first": self._first,
             "second": self._second,
             "seen": self._seen,
@@ -164,7 +156,7 @@ class TouchedRows:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Bring back what :meth:`tensors` gave."""
-        self._step, self._settled = tensors["steps"].tolist()
+        self._step = int(tensors["step"])
         copy_back(self.tensors(), tensors)
 
     def _distinct(self, codes: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], Int[Tensor, " n"]]:
@@ -177,31 +169,28 @@ class TouchedRows:
 
     def _bring(self, at: Int[Tensor, " m"]) -> None:
         """Bring rows, each listed once, from the steps that they are at to that of the table."""
-        since = self._seen[at]
-        waited = self._step - since
-        moving = since >= self._settled  # A row that was spent when the table was settled has no momentum.
-        early, idle = since.clamp(max=TABULATED), waited.clamp(max=HORIZON)
-        late = ((1.0 - BETA_2 ** since.clamp(min=TABULATED).double()) / (1.0 - BETA_2**TABULATED)).sqrt()
-        rate = torch.where(moving, self._lr * late * self._sums[early, idle], 0.0).float().unsqueeze(1)
-        epsilon = (EPSILON * late * self._means[early, idle]).float().unsqueeze(1)
-        m, v = self._first[at], self._second[at]
-        self._weight[at] = self._weight[at].sub_(rate * m / v.sqrt().add_(epsilon))
-        left = torch.where(waited < HORIZON, BETA_1 ** waited.double(), 0.0)
-        self._first[at] = m.mul_(left.float().unsqueeze(1))
-        self._second[at] = v.mul_((BETA_2 ** waited.double()).float().unsqueeze(1))
+        since, seen = self._touched[at], self._seen[at]
+        moving = (seen < self._step) & (seen - since < HORIZON) & (seen > 0)
+        at, since, seen = at[moving], since[moving], seen[moving]
+        early, late = since.clamp(max=TABULATED), since.clamp(min=TABULATED).double()
+        late = ((1.0 - BETA_2**late) / (1.0 - BETA_2**TABULATED)).sqrt()
+        start, stop = seen - since, (self._step - since).clamp(max=HORIZON)
+        weight, scale = (each[early, stop] - each[early, start] for each in (self._weights, self._scales))
+        rate, epsilon = self._lr * late * weight, EPSILON * late * scale / weight
+        p, m, v = (each.index_select(0, at) for each in (self._weight, self._first, self._second))
+        p -= m.mul_(rate.float().unsqueeze(1)).div_(v.sqrt_().add_(epsilon.float().unsqueeze(1)))
+        self._weight.index_copy_(0, at, p)
         self._seen[at] = self._step
 
 
 @cache
-def _sums_and_means() -> tuple[Float64[Tensor, "s k"], Float64[Tensor, "s k"]]:
-    """Return A and B for s up to :data:`TABULATED` and up to :data:`HORIZON` steps after it."""
+def _sums() -> tuple[Float64[Tensor, "s k"], Float64[Tensor, "s k"]]:
+    """Return the sums of aₖ and of aₖ √(c₂ / β₂ᵏ), for τ to :data:`TABULATED` and k to :data:`HORIZON`."""
     k = torch.arange(HORIZON + 1, dtype=torch.float64)
     t = torch.arange(TABULATED + 1, dtype=torch.float64).unsqueeze(1) + k
     weight = (BETA_1 / math.sqrt(BETA_2)) ** k * (1.0 - BETA_2**t).sqrt() / (1.0 - BETA_1**t)
     weight[:, 0] = 0.0
-    sums = weight.cumsum(1)
-    scale = ((1.0 - BETA_2**t) / BETA_2**k).sqrt()
-    return sums, (weight * scale).cumsum(1) / sums.clamp(min=1e-30)
+    return weight.cumsum(1), (weight * ((1.0 - BETA_2**t) / BETA_2**k).sqrt()).cumsum(1)
 
 
 class RowAdam:
