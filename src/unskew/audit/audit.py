@@ -120,17 +120,9 @@ def audit(
     _require_options(roles, tolerance, significance, p_min)
     files = sources(data)
     sketches, tables, rows = read(files, roles, folds=folds, seed=seed, progress=progress)
-    result = judge(
-        sketches,
-        tables,
-        rows=rows,
-        files=files,
-        roles=roles,
-        tolerance=tolerance,
-        significance=significance,
-        p_min=p_min,
-        calibrators=calibrators,
-    )
+    limits = {"tolerance": tolerance, "significance": significance}
+    asked: dict[str, Any] = {"roles": roles, "p_min": p_min, "calibrators": calibrators, **limits}
+    result = judge(sketches, tables, rows=rows, files=files, **asked)
     if isinstance(files[0], FrameInMemory):
         return result
     return replace(result, paths=tuple(map(str, [data] if isinstance(data, str | Path) else data)))
@@ -174,16 +166,10 @@ def audit_cells(
         if group.segment and sketch.total:
             segment = tables.setdefault(group.segment, SegmentTable(group.segment))
             segment.add_cells(group.value or MISSING, cells_of(sketch=sketch))
-    return judge(
-        FoldSketches.of_sketch(whole, folds, seed=seed),
-        list(tables.values()),
-        files=(where,),
-        roles=replace(roles, segments=tuple(tables)),
-        tolerance=tolerance,
-        significance=significance,
-        p_min=p_min,
-        calibrators=calibrators,
-    )
+    sketches, roles = FoldSketches.of_sketch(whole, folds, seed=seed), replace(roles, segments=tuple(tables))
+    limits = {"tolerance": tolerance, "significance": significance}
+    asked: dict[str, Any] = {"roles": roles, "p_min": p_min, "calibrators": calibrators, **limits}
+    return judge(sketches, list(tables.values()), files=(where,), **asked)
 
 
 def _require_options(roles: Roles, tolerance: float, significance: float, p_min: Clip) -> None:
@@ -264,6 +250,12 @@ def judge(
     scores_vary = len(whole.occupied()) > 1
     points = whole.points()
     at_zero = whole.occupied()[points.score == 0]
+    clicks = int(whole.sums.rows[:, 1].sum())
+    remedy = None
+    if recommended is not None:
+        left = recommended.sketch
+        floor, honest = noise_floor(sketch=left, metric="wce"), may_be_honest(left, **limits)
+        remedy = Remedy(recommended.name, recommended.wce, floor, honest)
     text = verdict(
         judgement=judgement,
         tolerance=tolerance,
@@ -271,10 +263,10 @@ def judge(
         p_value=test.p_value,
         significance=significance,
         rows=whole.rows,
-        clicks=_clicks(whole),
+        clicks=clicks,
         infinite=int(whole.sums.rows[at_zero, 1].sum()),
         regions=off,
-        remedy=None if recommended is None else _remedy(recommended, **limits),
+        remedy=remedy,
         segments=named,
         segments_alike=not named and any(s.q_differs is not None for s in segments),
         columns=(roles.score, roles.outcome),
@@ -286,7 +278,7 @@ def judge(
         tolerance=tolerance,
         significance=significance,
         rows=whole.rows,
-        clicks=_clicks(whole),
+        clicks=clicks,
         base_rate=whole.base_rate,
         mean_score=whole.mean_score,
         ece=found["ece"],
@@ -331,19 +323,6 @@ def _recommended(
         near = better or [s for s in scores if s.name == "none"]
     honest = (s for s in near if may_be_honest(s.sketch, tolerance=tolerance, significance=significance))
     return next(honest, min(near, key=lambda s: s.wce_debiased, default=None))
-
-
-def _remedy(chosen: CalibratorScore, *, tolerance: float, significance: float) -> Remedy:
-    return Remedy(
-        name=chosen.name,
-        wce=chosen.wce,
-        floor=noise_floor(sketch=chosen.sketch, metric="wce"),
-        honest=may_be_honest(chosen.sketch, tolerance=tolerance, significance=significance),
-    )
-
-
-def _clicks(sketch: CalibrationSketch) -> int:
-    return int(sketch.sums.rows[:, 1].sum())
 
 
 def _require_both_outcomes(

@@ -22,6 +22,12 @@ SEGMENTS_LISTED = 100
 OF_CALIBRATORS = ("name", "nll", "wce", "ece", "wce_debiased", "mean_outcome_over_score")
 """What it tells of a calibrator."""
 
+PLAIN = (
+    "rows", "clicks", "base_rate", "mean_score", "nll", "brier", "auc", "mean_outcome_over_score", "verdict",
+    "headline", "healthy", "tolerance", "significance", "recommended", "command",
+)  # fmt: skip
+"""What it tells as it is."""
+
 
 @dataclass(frozen=True, eq=False)
 class AuditResult:
@@ -128,47 +134,30 @@ class AuditResult:
         return tuple(segment for segment in self.segments if segment.p_value is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, text and lists."""
+        """Return plain numbers, text and lists."""
+        judged, test = self.judgement, self.test
         return {
             "files": list(self.files),
             "columns": dataclasses.asdict(self.roles),
-            "rows": self.rows,
-            "clicks": self.clicks,
-            "base_rate": self.base_rate,
-            "mean_score": self.mean_score,
+            **{name: getattr(self, name) for name in PLAIN},
             "ece": vars(self.ece),
             "wce": {
                 **vars(self.wce),
                 "debiased": self.wce_debiased,
-                "chi2": self.test.statistic,
-                "dof": self.test.dof,
-                "p_value": self.test.p_value,
-                "p_beyond_tolerance": self.p_beyond_tolerance,
+                "chi2": test.statistic,
+                "dof": test.dof,
+                "p_value": test.p_value,
+                "p_beyond_tolerance": judged.p_beyond_tolerance,
             },
-            "nll": self.nll,
-            "brier": self.brier,
-            "auc": self.auc,
-            "mean_outcome_over_score": self.mean_outcome_over_score,
             "weights": None if self.weights is None else vars(self.weights),
             "regions": [vars(region) for region in self.regions],
-            "verdict": self.verdict,
-            "headline": self.headline,
-            "healthy": self.healthy,
-            "reason": self.judgement.reason,
-            "power": {
-                "error": self.judgement.error,
-                "power": self.judgement.power,
-                "rows_needed": self.judgement.rows_needed,
-            },
-            "beyond_chance": None if self.judgement.chance is None else self.judgement.chance._asdict(),
-            "tolerance": self.tolerance,
-            "significance": self.significance,
+            "reason": judged.reason,
+            "power": {name: getattr(judged, name) for name in ("error", "power", "rows_needed")},
+            "beyond_chance": None if judged.chance is None else judged.chance._asdict(),
             "segments": [vars(segment) for segment in self.segments[:SEGMENTS_LISTED]],
             "segment_count": len(self.segments),
             "calibrators": [
                 {name: getattr(each, name) for name in OF_CALIBRATORS} for each in self.calibrators
             ],
-            "recommended": self.recommended,
-            "command": self.command,
             "by_segment": None if self.repair is None else self.repair.to_dict(),
         }

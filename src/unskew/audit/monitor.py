@@ -194,15 +194,11 @@ class MonitorResult:
         return {
             "store": self.store,
             "settings": self.settings.to_dict(),
-            "tolerance": self.tolerance,
-            "significance": self.significance,
-            "value": self.value,
+            **{name: getattr(self, name) for name in ("tolerance", "significance", "value")},
             "periods": list(self.periods),
             "open_periods": list(self.open),
-            "headline": self.headline,
-            "healthy": self.healthy,
+            **{name: getattr(self, name) for name in ("headline", "healthy", "verdict")},
             "reason": self.judgement.reason,
-            "verdict": self.verdict,
             "whole": _history_dict(self.whole),
             "segments": [_history_dict(each) for each in self.segments],
         }

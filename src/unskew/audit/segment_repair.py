@@ -88,21 +88,13 @@ class SegmentRepair:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, text and lists."""
+        """Return plain numbers, text and lists."""
+        names = ("rows", "worth_it", "sentence", "beside", "gain", "gain_error")
         return {
             "columns": list(self.columns),
-            "rows": self.rows,
-            "worth_it": self.worth_it,
-            "sentence": self.sentence,
-            "beside": self.beside,
-            "gain": self.gain,
-            "gain_error": self.gain_error,
+            **{name: getattr(self, name) for name in names},
             "calibrators": [
-                {
-                    "name": line.name,
-                    "nll": line.nll,
-                    "worst": None if line.worst is None else vars(line.worst),
-                }
+                {**vars(line), "worst": None if line.worst is None else vars(line.worst)}
                 for line in self.lines
             ],
         }

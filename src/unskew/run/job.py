@@ -70,7 +70,7 @@ from unskew.run.run_start import Starts, check_start, run_digest, start_models, 
 from unskew.run.run_tower import own_tower, tower_figures, tower_labels, tower_record
 from unskew.run.sizes import sized, sizes_label, sizes_of
 from unskew.run.streamed import run_streamed, streamed_dataset, why_streamed
-from unskew.run.training import read_off, train_methods
+from unskew.run.training import read_off
 from unskew.search.auto import Searched
 from unskew.training import resolve_device
 from unskew.training.checkpoint import Checkpoint
@@ -359,10 +359,9 @@ def _trained(
     models: dict[str, Debiaser] = {}
     for key, (name, propensity) in wanted.items():
         method = method_of(config, protocol, name, dataset.train.density)
-        models |= train_methods(
-            method,
-            dataset,
-            {key: propensity},
+        models |= method.fit_many(
+            dataset.train,
+            propensities={key: propensity},
             validation=protocol.validation(dataset),
             seeds=config.seed_list,
             device=config.device,

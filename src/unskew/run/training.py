@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.datasets import Dataset
-from unskew.debias import Debiaser
 from unskew.log import Log
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
-from unskew.progress import SILENT, Progress
 from unskew.propensity.diagnosis import average, propensity_figures
 from unskew.propensity.propensity import BasePropensity
 
@@ -80,38 +77,3 @@ def given_everywhere(log: Log, scores: NDArray[np.float64] | float, p_min: Clip,
         rows = scores[log.cell] if log.space == "matrix" else scores
     figures = propensity_figures(sketch, rows[log.clicked], p_min=p_min, population_size=log.population_size)
     return Estimated(rows[None], average([figures] * seeds), sketch)
-
-
-def train_methods(
-    method: Debiaser,
-    data: Dataset,
-    propensities: Mapping[str, Any],
-    *,
-    validation: Log | None,
-    seeds: Sequence[int],
-    device: str = "auto",
-    progress: Progress = SILENT,
-    label: str = "",
-    start: Debiaser | None = None,
-) -> dict[str, Debiaser]:
-    """A method with each set of propensities, all seeds of all sets in one stack of replicas.
-
-    Parameters
-    ----------
-    propensities
-        By name, in any form that ``Debiaser.fit`` takes; None trains without any.
-    validation
-        The log on which the epoch is chosen; None takes a share of the clicks.
-    start
-        The model that all start from.
-    """
-    return method.fit_many(
-        data.train,
-        propensities=propensities,
-        seeds=seeds,
-        validation=validation,
-        device=device,
-        progress=progress,
-        label=label or method.name,
-        start=start,
-    )

@@ -32,7 +32,7 @@ from unskew.propensity import Propensity, Uncertainty, load_propensity
 from unskew.propensity.given import given_propensities
 from unskew.propensity.storage import save_propensity
 from unskew.run.protocol import Protocol
-from unskew.run.training import given_everywhere, read_off, train_methods
+from unskew.run.training import given_everywhere, read_off
 from unskew.study.results import ResultStore, described, result_key
 from unskew.study.table import collapsed_values
 from unskew.training.saved import SavedFolder
@@ -293,10 +293,9 @@ def _fitted(
         str(number): None if each is None else _read(store, each, everywhere, seeds)
         for number, each in enumerate(given)
     }
-    models = train_methods(
-        stack.method,
-        stack.data,
-        sets,
+    models = stack.method.fit_many(
+        stack.data.train,
+        propensities=sets,
         validation=stack.validation,
         seeds=seeds,
         device=stack.device,
