@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from torch import Tensor
 
 from unskew import losses
 from unskew.debias.imputation import JointLearning
 from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, State
-from unskew.debias.towers import ClickTower, Source, Tasks, held_out
+from unskew.debias.towers import Source, Tasks, WithTower, held_out
 from unskew.estimator import require_at_least
 from unskew.losses import inverse_weight
 from unskew.registry import register
@@ -26,7 +26,7 @@ class Bins(State):
 
 @register(order=260)
 @dataclass(kw_only=True)
-class ACDR(JointLearning):
+class ACDR(WithTower, JointLearning):
     """L_g = mean_D CE(o, p) + λ · ECE, ECE = Σ_m |mean_D 1[p in bin m]·(o − p)|; then DR-JL with p.
 
     The M bins have equal weight in D by the p of held-out cells, and are found anew in each epoch; a bin's p
@@ -42,9 +42,8 @@ class ACDR(JointLearning):
         λ; 1 in the published code.
     bins
         M; 15 in the published code.
-    click_warm_up, calibration
-        How long the click network trains alone, and which p becomes a weight: as in :class:`ClickTower`, but
-        ``"auto"`` is the network's own.
+    calibration
+        As in :class:`ClickTower`, but ``"auto"`` is the network's own.
     """
 
     name: ClassVar[str] = "acdr"
@@ -61,15 +60,6 @@ class ACDR(JointLearning):
 
     penalty: float = 1.0
     bins: int = 15
-    click_warm_up: int = 50
-    calibration: Literal["auto", "in-loop", "report-only"] = "auto"
-
-    @property
-    def tower(self) -> ClickTower:
-        """The click network."""
-        return ClickTower(
-            self.sources, self.calibration, self.click_warm_up, self.ratio, chooses_clip=self.p_min == "auto"
-        )
 
     def stages(self) -> tuple[Stage, ...]:
         """The click network alone, then with DR-JL in turn."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unskew import losses
 from unskew.backbones.backbone import Embedded, Network
-from unskew.debias.imputation import HOSTS, Copy, JointLearning
+from unskew.debias.imputation import HOSTS, Hosted
 from unskew.debias.setting import Batch, Setting
 from unskew.estimator import require_at_least, require_choice, require_in
 from unskew.registry import register
@@ -19,7 +19,7 @@ from unskew.training import evaluating
 
 @register(order=90)
 @dataclass(kw_only=True)
-class CDR(JointLearning):
+class CDR(Hosted):
     """L = (1/|D|) Σ_D [o·e/p + γ·ê·(1 − o/p)], γ = 1[σ̂/μ̂ < η].
 
     μ̂ and σ̂ are mean and standard deviation of ê over ``masks`` thinned copies of the imputer, each with a
@@ -31,8 +31,6 @@ class CDR(JointLearning):
     ----------
     host
         ``"mrdr"``, ``"dr-jl"`` or ``"dr-bias"``: how the imputer is trained.
-    copy
-        As the host has it (``"host"``), or the value given.
     threshold
         η; the paper searches 0.1, 0.5, 1, 3, 5, 7, 10, 50. On Coat 0.1 trusts about half of the pairs with
         NeuMF, 1 nearly all, so the smallest is the default.
@@ -44,21 +42,11 @@ class CDR(JointLearning):
     name: ClassVar[str] = "cdr"
     paper: ClassVar[str] = "Song 2023"
     when: ClassVar[str] = "doubly robust where some imputed errors cannot be trusted"
-    detached: ClassVar[tuple[str, ...]] = (*JointLearning.detached, "filter")
+    detached: ClassVar[tuple[str, ...]] = (*Hosted.detached, "filter")
 
-    host: str = "mrdr"
-    copy: Copy = "host"
     threshold: float = 0.1
     masks: int = 10
     mask_rate: float = 0.5
-
-    def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w of the host."""
-        return HOSTS[self.host].weight(propensity)
-
-    def copying(self) -> Copy:
-        """As the host has it, or as given."""
-        return HOSTS[self.host].copy if self.copy == "host" else self.copy
 
     def imputed_error(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
         """γ·ê."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unskew import processes
 from unskew.backbones import Network
-from unskew.debias.setting import Observed, ObservedSampler, Setting, Stage, State
+from unskew.debias.setting import Observed, ObservedSampler, Setting, Stage
 from unskew.errors import ParameterError
 from unskew.estimator import plain_params
 from unskew.io.digest import digest_of
@@ -178,17 +178,11 @@ class Trained:
 
     def packed(self) -> processes.Packed:
         """What training found, for other processes; what follows from the data is left out."""
-        tensors = {"floor": self.setting.floor}
+        tensors = {f"setting {name}": value for name, value in self.setting.tensors().items()}
         for name, network in self.networks.items():
             tensors |= {f"network {name} {key}": value for key, value in network.state_dict().items()}
-        for kind, state in self.setting.states.items():
-            tensors |= {f"state {kind.full_name()} {key}": value for key, value in vars(state).items()}
-        value = {
-            "history": self.history.to_dict(),
-            "validation_loss": self.validation_loss,
-            "learned": self.learned,
-        }
-        return value, tensors
+        found = {"validation_loss": self.validation_loss, "learned": self.learned}
+        return {"history": self.history.to_dict(), **found}, tensors
 
     @classmethod
     def unpacked(
@@ -207,11 +201,7 @@ class Trained:
         data = _observed(job, given, replicas)
         training, _ = data.split(job.held_out, job.by, job.ends)
         setting = _setting(method, job, data, training, networks, given)
-        setting.floor.copy_(tensors["floor"])
-        for kind in State.kinds():
-            values = _under(f"state {kind.full_name()} ", tensors)
-            if values:
-                setting.state(kind).write(**{key: each.to(job.device) for key, each in values.items()})
+        setting.restore(_under("setting ", tensors))
         return cls(
             networks=networks,
             setting=setting,

@@ -11,7 +11,7 @@ from torch import Tensor
 from unskew import losses
 from unskew.debias.imputation import Copy, JointLearning
 from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage
-from unskew.debias.towers import ClickTower, Source, Tasks
+from unskew.debias.towers import Source, Tasks, WithTower
 from unskew.estimator import require_at_least, require_in
 from unskew.losses import variance_weight
 from unskew.registry import register
@@ -20,7 +20,7 @@ from unskew.training import Pass, Step
 
 @register(order=80)
 @dataclass(kw_only=True)
-class GPL(JointLearning):
+class GPL(WithTower, JointLearning):
     """L_g = mean_D CE(o, p) + α · [β · mean_D (o − p)²·(δ/p)² + (1 − β) · mean_D o·(δ/p)² / n].
 
     δ = e − ê of the current MRDR, without gradient, and 0 where nothing was clicked: the two penalties are
@@ -41,8 +41,6 @@ class GPL(JointLearning):
         Epochs in which MRDR trains alone, after the click network did.
     click_weight_decay
         Of the click network; None takes ``weight_decay``.
-    click_warm_up, calibration
-        How long the click network trains alone, and which p becomes a weight: as in :class:`ClickTower`.
     """
 
     name: ClassVar[str] = "gpl"
@@ -62,17 +60,8 @@ class GPL(JointLearning):
     variance_over: Literal["batch", "population"] = "batch"
     warm_up: int = 2
     click_weight_decay: float | None = None
-    click_warm_up: int = 50
-    calibration: Literal["auto", "external", "in-loop", "report-only"] = "auto"
     copy: Copy = "epoch"
     patience: int | None = 20
-
-    @property
-    def tower(self) -> ClickTower:
-        """The click network."""
-        return ClickTower(
-            self.sources, self.calibration, self.click_warm_up, self.ratio, chooses_clip=self.p_min == "auto"
-        )
 
     def weight_decays(self) -> Mapping[str, float]:
         """MRDR's, and ``click_weight_decay`` where it is given."""

@@ -306,3 +306,27 @@ class JointLearning(Debiaser):
                 " ê does not depend on it (METHODS §1.2); use P1, or a method with shared embeddings",
                 stacklevel=3,
             )
+
+
+@dataclass(kw_only=True)
+class Hosted(JointLearning):
+    """Joint learning that trains its imputer as another method does.
+
+    Parameters
+    ----------
+    host
+        The name of that method.
+    copy
+        As the host has it (``"host"``), or the value given.
+    """
+
+    host: str = "mrdr"
+    copy: Copy = "host"
+
+    def imputation_weight(self, propensity: Tensor) -> Tensor:
+        """w of the host."""
+        return HOSTS[self.host].weight(propensity)
+
+    def copying(self) -> Copy:
+        """As the host has it, or as given."""
+        return HOSTS[self.host].copy if self.copy == "host" else self.copy

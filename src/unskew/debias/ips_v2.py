@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from unskew import losses
-from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
-from unskew.debias.towers import ClickTower, Source, Tasks
+from unskew.debias.towers import ClickTower, Tasks, WithTower
 from unskew.estimator import require, require_above, require_choice
 from unskew.registry import register
 from unskew.training import Pass, Step
@@ -20,7 +19,7 @@ from unskew.training import Pass, Step
 
 @register(order=100)
 @dataclass(kw_only=True)
-class IPSV2(Debiaser):
+class IPSV2(WithTower):
     """L = mean_D (p − o)² + α · mean_D (p·r̂ − o·r)² + β · L_cvr + γ · (mean_D [(o/p − (1−o)/(1−p)) · r̂])².
 
     L_cvr = (1/|D|) Σ_O e/p with e = (r − r̂)². The last term, the balancing mean squared error, is 0 for true
@@ -37,10 +36,6 @@ class IPSV2(Debiaser):
         ``"squared"`` as published, or ``"ce"`` for cross-entropies in the place of all squares but the last.
     detach_p_in_cvr
         False lets L_cvr move p, which it can only push up; p is then the tower's own, uncalibrated.
-    ratio
-        Cells of D in a batch per row of O. The estimators are exact for any; more cells, less noise.
-    click_warm_up, calibration
-        How long the click network trains alone, and which p becomes a weight: as in :class:`ClickTower`.
     """
 
     name: ClassVar[str] = "ips-v2"
@@ -48,11 +43,7 @@ class IPSV2(Debiaser):
     when: ClassVar[str] = "IPS where propensities should balance clicked and unclicked pairs"
     needs_full_space: ClassVar[bool] = True
     detached: ClassVar[tuple[str, ...]] = ("propensity in the conversion loss",)
-    sources: ClassVar[tuple[Source, ...]] = ("external", "in-loop", "report-only")
 
-    ratio: float = 1.0
-    click_warm_up: int = 50
-    calibration: Literal["auto", "external", "in-loop", "report-only"] = "auto"
     click_conversion_weight: float = 1.0
     conversion_weight: float = 1.0
     balance_weight: float = 0.01
@@ -66,10 +57,8 @@ class IPSV2(Debiaser):
     @property
     def tower(self) -> ClickTower:
         """The click network; its own p, uncalibrated, where that has a gradient."""
-        calibration = self.calibration if self.detach_p_in_cvr else "report-only"
-        return ClickTower(
-            self.sources, calibration, self.click_warm_up, self.ratio, chooses_clip=self.p_min == "auto"
-        )
+        tower = super().tower
+        return tower if self.detach_p_in_cvr else replace(tower, calibration="report-only")
 
     def plan(self) -> Plan:
         """One joint step over O and D for everything."""

@@ -8,18 +8,17 @@ from typing import ClassVar
 from torch import Tensor
 
 from unskew.debias.imputation import JointLearning
-from unskew.debias.kb_ips import KernelBalance
+from unskew.debias.kb_ips import Balanced
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
 from unskew.losses import inverse_weight
-from unskew.losses.balance import Kernel
 from unskew.registry import register
 from unskew.training import Pass, Step
 
 
 @register(order=240)
 @dataclass(kw_only=True)
-class KBDR(JointLearning):
-    """L = (1/|D|) Σ_D ê + (1/|O|) Σ_O w·(e − ê), with w from :class:`KernelBalance`.
+class KBDR(Balanced, JointLearning):
+    """L = (1/|D|) Σ_D ê + (1/|O|) Σ_O w·(e − ê), with w from :class:`unskew.debias.kb_ips.KernelBalance`.
 
     The imputer minimises (1/|O|) Σ_O w·(e − ê)². w has no gradient in either; on each batch the weights are
     trained, then the imputer, then the prediction. Use it where :class:`DRJL` is the choice but its
@@ -39,16 +38,6 @@ class KBDR(JointLearning):
         "weight in the imputation and prediction steps",
         "embeddings in the kernels",
     )
-
-    kernel: Kernel = "gaussian"
-    anchors: int = 3
-    tolerance: float = 0.01
-    gamma: float = 10.0
-
-    @property
-    def balance(self) -> KernelBalance:
-        """Where w comes from."""
-        return KernelBalance(self.kernel, self.anchors, self.tolerance, self.gamma)
 
     def networks(self) -> dict[str, tuple[str, ...]]:
         """The predictor, the imputer and the weights."""
@@ -73,7 +62,3 @@ class KBDR(JointLearning):
     def weighed(self, setting: Setting, observed: Batch) -> Batch:
         """With w·|D|/|O| in the place of 1/p."""
         return self.balance.weighed(setting, observed)
-
-    def _check(self) -> None:
-        super()._check()
-        self.balance.check()

@@ -57,14 +57,9 @@ class KernelBalance:
         require_at_least(0, tolerance=self.tolerance, gamma=self.gamma)
 
 
-@register(order=230)
 @dataclass(kw_only=True)
-class KBIPS(Debiaser):
-    """L = (1/|O|) Σ_O w·CE(r, r̂), with w from :class:`KernelBalance`, in turn by batch.
-
-    w has no gradient here. While the weight network is at its start w is 1/p scaled to mean 1, and this is
-    :class:`SNIPS`; with γ = 0 the weights go to 1, and it becomes :class:`Naive`. Use it where propensities
-    leave some kinds of pairs out of balance; not where embeddings say nothing yet (very few clicks).
+class Balanced(Debiaser):
+    """A method whose weights balance kernel means.
 
     Parameters
     ----------
@@ -77,6 +72,34 @@ class KBIPS(Debiaser):
         C; 1e-5 to 1e-2 in the published code.
     gamma
         γ; 1 to 100 in the published code.
+    """
+
+    kernel: Kernel = "gaussian"
+    anchors: int = 3
+    tolerance: float = 0.01
+    gamma: float = 10.0
+
+    @property
+    def balance(self) -> KernelBalance:
+        """Where w comes from."""
+        return KernelBalance(self.kernel, self.anchors, self.tolerance, self.gamma)
+
+    def _check(self) -> None:
+        super()._check()
+        self.balance.check()
+
+
+@register(order=230)
+@dataclass(kw_only=True)
+class KBIPS(Balanced):
+    """L = (1/|O|) Σ_O w·CE(r, r̂), with w from :class:`KernelBalance`, in turn by batch.
+
+    w has no gradient here. While the weight network is at its start w is 1/p scaled to mean 1, and this is
+    :class:`SNIPS`; with γ = 0 the weights go to 1, and it becomes :class:`Naive`. Use it where propensities
+    leave some kinds of pairs out of balance; not where embeddings say nothing yet (very few clicks).
+
+    Parameters
+    ----------
     ratio
         Pairs of D per click in a batch; 5 in the published code.
     """
@@ -92,16 +115,7 @@ class KBIPS(Debiaser):
         "embeddings in the kernels",
     )
 
-    kernel: Kernel = "gaussian"
-    anchors: int = 3
-    tolerance: float = 0.01
-    gamma: float = 10.0
     ratio: float = 1.0
-
-    @property
-    def balance(self) -> KernelBalance:
-        """Where w comes from."""
-        return KernelBalance(self.kernel, self.anchors, self.tolerance, self.gamma)
 
     def networks(self) -> dict[str, tuple[str, ...]]:
         """The predictor and the weights."""
@@ -120,7 +134,6 @@ class KBIPS(Debiaser):
     def _check(self) -> None:
         super()._check()
         require_above(0, ratio=self.ratio)
-        self.balance.check()
 
 
 def embeddings(setting: Setting, batch: Batch) -> Tensor:

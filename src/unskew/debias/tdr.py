@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unskew import losses
-from unskew.debias.imputation import HOSTS, Copy, JointLearning
+from unskew.debias.imputation import Hosted
 from unskew.debias.setting import Batch, Setting, State
 from unskew.estimator import require, require_choice
 from unskew.registry import register
@@ -26,7 +26,7 @@ class Targeting(State):
 
 @register(order=180)
 @dataclass(kw_only=True)
-class TDR(JointLearning):
+class TDR(Hosted):
     """L = (1/|D|) Σ_D [ê* + o·(e − ê*)/p], ê* = ê + ε·(1/p − 1), ε = argmin_ε Σ_O (e − ê*)².
 
     ε = Σ_O (e − ê)(1/p − 1) / Σ_O (1/p − 1)² is found once per epoch over all training clicks, in closed
@@ -39,25 +39,14 @@ class TDR(JointLearning):
     ----------
     host
         ``"dr-jl"`` or ``"mrdr"``: how the imputer is trained.
-    copy
-        As the host has it (``"host"``), or the value given.
     """
 
     name: ClassVar[str] = "tdr"
     paper: ClassVar[str] = "Li 2023 (TDR-CL)"
     when: ClassVar[str] = "doubly robust where imputed errors are off in proportion to the weights"
-    detached: ClassVar[tuple[str, ...]] = (*JointLearning.detached, "epsilon")
+    detached: ClassVar[tuple[str, ...]] = (*Hosted.detached, "epsilon")
 
     host: str = "dr-jl"
-    copy: Copy = "host"
-
-    def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w of the host."""
-        return HOSTS[self.host].weight(propensity)
-
-    def copying(self) -> Copy:
-        """As the host has it, or as given."""
-        return HOSTS[self.host].copy if self.copy == "host" else self.copy
 
     def before_imputation(self, setting: Setting) -> None:
         """ε is 0 until the first imputer is there."""

@@ -314,7 +314,34 @@ def _both_kinds(scored: Scored) -> bool:
 
 
 @dataclass(kw_only=True)
-class MultiTask(Debiaser):
+class WithTower(Debiaser):
+    """A method that has a click tower.
+
+    Parameters
+    ----------
+    ratio
+        Cells of D in a batch per row of O. The estimators are exact for any; more cells, less noise.
+    click_warm_up, calibration
+        How long the click tower trains alone, and which p becomes a weight: as in :class:`ClickTower`.
+    """
+
+    sources: ClassVar[tuple[Source, ...]] = ("external", "in-loop", "report-only")
+    """Which values of ``calibration`` the method has."""
+
+    ratio: float = 1.0
+    click_warm_up: int = 50
+    calibration: Literal["auto", "external", "in-loop", "report-only"] = "auto"
+
+    @property
+    def tower(self) -> ClickTower:
+        """The click tower."""
+        return ClickTower(
+            self.sources, self.calibration, self.click_warm_up, self.ratio, self.p_min == "auto"
+        )
+
+
+@dataclass(kw_only=True)
+class MultiTask(WithTower):
     """L = (1/|D|) Σ_D CE(o, p) + L_c + λ_g · (1/|D|) Σ_D CE(o·r, p·r̂).
 
     Clicks, conversions and clicks that convert are tasks of one network; methods of this family differ in
@@ -323,32 +350,16 @@ class MultiTask(Debiaser):
 
     Parameters
     ----------
-    ratio
-        Cells of D in a batch per row of O. The estimators are exact for any; more cells, less noise.
-    click_warm_up, calibration
-        How long the click tower trains alone, and which p becomes a weight: as in :class:`ClickTower`.
     click_conversion_weight
         λ_g; 0 leaves the term out.
     """
 
     needs_full_space: ClassVar[bool] = True
     detached: ClassVar[tuple[str, ...]] = ("propensity in weights",)
-    sources: ClassVar[tuple[Source, ...]] = ("external", "in-loop", "report-only")
-    """Which values of ``calibration`` the method has."""
     towers: ClassVar[tuple[str, ...]] = ("prediction",)
     """Towers beside that of clicks."""
 
-    ratio: float = 1.0
-    click_warm_up: int = 50
-    calibration: Literal["auto", "external", "in-loop", "report-only"] = "auto"
     click_conversion_weight: float = 0.0
-
-    @property
-    def tower(self) -> ClickTower:
-        """The click tower."""
-        return ClickTower(
-            self.sources, self.calibration, self.click_warm_up, self.ratio, self.p_min == "auto"
-        )
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:
         """All towers on shared embeddings."""
