@@ -36,8 +36,7 @@ from unskew.evaluation import evaluate
 from unskew.log import Log
 from unskew.propensity import LogisticPropensity
 from unskew.run.sizes import batch_size
-from unskew.search.auto import evidence_by_clicks
-from unskew.search.candidates import CANDIDATES, Candidate, candidates_of
+from unskew.search.auto import CANDIDATES, Candidate, candidates_of, evidence_by_clicks
 from unskew.search.decision import BASELINE, Decision, RandomSample, decide, mean_paired
 from unskew.training.ensemble import combined
 

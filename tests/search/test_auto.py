@@ -10,8 +10,7 @@ import pytest
 import unskew as us
 from unskew.datasets.dataset import with_unbiased_share
 from unskew.errors import DataError, ParameterError
-from unskew.search.auto import Searched
-from unskew.search.candidates import CANDIDATES, candidates_of
+from unskew.search.auto import CANDIDATES, Searched, candidates_of
 from unskew.search.decision import MEAN, decide
 
 QUICK = {"epochs": 3, "batch_size": 256}

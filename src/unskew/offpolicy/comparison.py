@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,20 +17,14 @@ from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import (
     FEW_EFFECTIVE_ROWS,
     LEAST_POWER,
+    MOST_TIMES_DATA,
     UNBALANCED,
     WEIGHT_CHECK_TOLERANCE,
     judge_estimate,
 )
 from unskew.metrics.limits import DEFAULT_RESAMPLES
 from unskew.metrics.significance import holm
-from unskew.offpolicy.comparison_words import (
-    balance_table,
-    comparison_markdown,
-    comparison_table,
-    comparison_text,
-    difference_text,
-)
-from unskew.offpolicy.covariates import PREDICTION, Balance
+from unskew.offpolicy.covariates import NOT_FEATURES, PREDICTION, Balance
 from unskew.offpolicy.estimates import DEFAULT_SLATE, OffPolicyEstimate, PairedEstimates, judge
 from unskew.offpolicy.inputs import (
     DEFAULT_METRICS,
@@ -40,10 +35,17 @@ from unskew.offpolicy.inputs import (
     estimator_for,
     metrics_of,
 )
-from unskew.offpolicy.sensitivity import Line, least_value, tipping_point
+from unskew.offpolicy.sensitivity import MOST_GAMMA, Line, least_value, tipping_point
+from unskew.offpolicy.words import Shown, in_markdown, in_text
+from unskew.report.text_tables import figure_table
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+BALANCE_TITLE = "Held-out clicks against the unseen pairs, differences of means in standard deviations"
+BALANCE_COLUMNS = ("covariate", "clicks", "weighted", "balanced", "weights off by")
+SHOWN_FEATURES = 5
+"""Features that the table of balance shows, the worst; all are in JSON."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,35 @@ class Difference:
     times_more_data: float | None
 
     def __str__(self) -> str:
-        return difference_text(self)
+        low, high, advantage = map(_number, (self.low, self.high, self.advantage))
+        interval = f"{100 * self.level:g} % {low} to {high}"
+        off = f"the propensities are off by {_gamma(self.gamma)}"
+        if self.decided:
+            return (
+                f"{self.better} is better than {self.worse} by {advantage} {self.metric} ({interval};"
+                f" it holds up to Γ = {_gamma(self.survives)}, and {off})."
+            )
+        opening = f"{self.metric}: the data cannot tell {self.better} from {self.worse}"
+        if self.times_more_data is None:
+            return (
+                f"{opening}: {advantage} ({interval}) holds only up to Γ = {_gamma(self.survives)}, and"
+                f" {off}; better propensities are needed, not more clicks."
+            )
+        why = (
+            f"the interval of the difference, {low} to {high}, includes 0"
+            if self.low <= 0
+            else f"{advantage} ({interval}) is not enough among this many comparisons"
+        )
+        times = self.times_more_data
+        more = (
+            f"even {MOST_TIMES_DATA:.0f} times as many clicks would hardly settle so small a difference"
+            if times > MOST_TIMES_DATA
+            else f"about {times:.{int(times < 10)}f} times as many clicks would be needed"
+        )
+        return f"{opening}: {why}; {more}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values and the verdict in words, for JSON."""
+        """Return plain values and the verdict in words, for JSON."""
         return {**asdict(self), "verdict": str(self)}
 
 
@@ -131,26 +158,56 @@ class Comparison:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        return comparison_text(self)
+        return in_text(self._tables(), self.verdicts(), self.notes)
 
     def verdicts(self, metric: str | None = None) -> list[str]:
-        """One sentence for each difference, or for those in one metric."""
+        """Return one sentence for each difference, or for those in one metric."""
         return [str(each) for each in self.differences if metric in (None, each.metric)]
 
     def rich(self) -> Table:
-        """The estimates as a table, for ``rich.print``."""
-        return comparison_table(self)
+        """Return the estimates as a table, for ``rich.print``."""
+        return figure_table(*self._tables()[0])
 
     def rich_balance(self) -> Table:
-        """The balance of the weights as a table, for ``rich.print``."""
-        return balance_table(self)
+        """Return the balance of the weights as a table, for ``rich.print``."""
+        return figure_table(BALANCE_TITLE, BALANCE_COLUMNS, self._balance_rows())
 
     def to_markdown(self) -> str:
-        """The estimates as a table and the verdicts as a list."""
-        return comparison_markdown(self)
+        """Return the tables, the verdicts and the notes in Markdown."""
+        return in_markdown(self._tables(), self.verdicts(), self.notes)
+
+    def _tables(self) -> list[Shown]:
+        """Return the estimates by metric and model with their intervals, and the balance if there is one."""
+        some = next(iter(next(iter(self.estimates.values())).values()))
+        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        title = (
+            f"Off-policy estimates ({self.estimator}) from {some.rows:,} held-out clicks of {seeds},"
+            f" effectively {some.ess:,.0f}: {100 * self.level:g} % intervals, and ranges for propensities"
+            f" whose odds are off by Γ = {_gamma(self.gamma)}"
+        )
+        rows = [
+            (metric, *(by_metric[metric].in_cell for by_metric in self.estimates.values()))
+            for metric in next(iter(self.estimates.values()))
+        ]
+        balance = [(BALANCE_TITLE, BALANCE_COLUMNS, self._balance_rows())] if self.balance else []
+        return [(title, ("metric", *self.estimates), rows), *balance]
+
+    def _balance_rows(self) -> list[tuple[str, ...]]:
+        """Return what weights are balanced by first, and the features furthest off."""
+        first = [each for each in self.balance if each.covariate in NOT_FEATURES]
+        features = [each for each in self.balance if each.covariate not in NOT_FEATURES]
+        worst = sorted(features, key=lambda each: -abs(each.weighted))[:SHOWN_FEATURES]
+        return [
+            (
+                each.covariate,
+                *(f"{figure:+.2f}" for figure in (each.clicks, each.weighted, each.balanced)),
+                f"{math.exp(each.spread):.2f}",
+            )
+            for each in (*first, *worst)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {
             "estimator": self.estimator,
             "level": self.level,
@@ -245,17 +302,17 @@ def compare(
     judged = judge(
         models,
         log,
-        propensity=propensity,
-        estimator=estimator,
-        metrics=wanted,
-        held_out=held_out,
-        imputation=imputation,
-        p_min=p_min,
-        slate=slate,
-        gamma=gamma,
-        resamples=resamples,
-        level=level,
-        seed=seed,
+        propensity,
+        estimator,
+        wanted,
+        held_out,
+        imputation,
+        p_min,
+        slate,
+        gamma,
+        resamples,
+        level,
+        seed,
     )
     names = list(models)
     pairs = (
@@ -337,7 +394,7 @@ def _notes(judged: PairedEstimates, estimator: Estimator, log: Log) -> tuple[str
 def _differences(
     judged: PairedEstimates, pairs: Sequence[tuple[str, str]], level: float
 ) -> tuple[Difference, ...]:
-    """Of each pair of models in each metric, from the same resamples, with Holm's correction over all."""
+    """Return how each pair of models differs in each metric, with Holm's correction over all."""
     metrics = [OffPolicyMetric.of(name) for name in next(iter(judged.estimates.values()))]
     found: list[tuple[OffPolicyMetric, str, str, float, NDArray[np.float64]]] = []
     for metric in metrics:
@@ -351,13 +408,20 @@ def _differences(
             )
     errors = np.array([draws.std(ddof=1) for *_, draws in found])
     advantages = np.array([advantage for *_, advantage, _ in found])
-    p_values = 2.0 * ndtr(-_ratio(advantages, errors))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Nothing ÷ nothing is no evidence: equal models have the p-value 1.
+        ratio = np.where((advantages == 0) & (errors == 0), 0.0, advantages / errors)
+    p_values = 2.0 * ndtr(-ratio)
     adjusted = holm(p_values)
     z_needed = float(ndtri(1.0 - (1.0 - level) / (2.0 * len(found))) + ndtri(LEAST_POWER))
     margin = float(ndtri((1.0 + level) / 2.0))
     result = []
     for number, (metric, better, worse, advantage, draws) in enumerate(found):
-        lines = _lines(judged, metric, better, worse)
+        pairs_of_seeds = zip(*(judged.parts[name, metric.name] for name in (better, worse)), strict=True)
+        lines = [
+            Line.of(weighted, added.minus(other, metric.sign))
+            for (weighted, added), (_, other) in pairs_of_seeds
+        ]
         range_low = least_value(lines, judged.gamma, level)
         verdict = judge_estimate(float(adjusted[number]), level, range_low)
         is_sure = verdict.reason != "too few rows"
@@ -387,16 +451,10 @@ def _differences(
     return tuple(result)
 
 
-def _lines(judged: PairedEstimates, metric: OffPolicyMetric, better: str, worse: str) -> list[Line]:
-    """The advantage of one model over another, seed by seed."""
-    mine, theirs = (judged.parts[name, metric.name] for name in (better, worse))
-    return [
-        Line.of(weighted, of.minus(other, metric.sign))
-        for (weighted, of), (_, other) in zip(mine, theirs, strict=True)
-    ]
+def _gamma(value: float) -> str:
+    return f"{value:g} and more" if value >= MOST_GAMMA else f"{value:.2f}"
 
 
-def _ratio(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
-    """top ÷ bottom; nothing ÷ nothing is 0, no evidence: equal models have the p-value 1."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where((top == 0) & (bottom == 0), 0.0, top / bottom)
+def _number(value: float) -> str:
+    """Return a number with four places, or with three figures where it is smaller."""
+    return f"{value:.4f}" if abs(value) >= 0.001 or value == 0 else f"{value:.2g}"

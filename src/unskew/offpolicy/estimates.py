@@ -16,7 +16,7 @@ from unskew.log import Log
 from unskew.metrics.clip import Clip
 from unskew.metrics.limits import DEFAULT_RESAMPLES
 from unskew.offpolicy.covariates import Balance
-from unskew.offpolicy.evidence import Evidence, evidence_of
+from unskew.offpolicy.evidence import evidence_of
 from unskew.offpolicy.inputs import (
     DEFAULT_METRICS,
     Estimator,
@@ -85,8 +85,16 @@ class OffPolicyEstimate:
     def __str__(self) -> str:
         return f"{self.metric} {self.value:.4f} ({100 * self.level:g} % {self.low:.4f} to {self.high:.4f})"
 
+    @property
+    def in_cell(self) -> str:
+        """The estimate, its interval and its range, as tables show them."""
+        return (
+            f"{self.value:.4f} ({self.low:.4f} to {self.high:.4f})"
+            f" [{self.range_low:.3f} to {self.range_high:.3f}]"
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {**asdict(self), "seeds": list(self.seeds)}
 
 
@@ -187,18 +195,20 @@ def off_policy_estimates(
     """
     judged = judge(
         {"model": model},
-        log,
-        propensity=propensity,
-        estimator=estimator,
-        metrics=metrics,
-        held_out=held_out,
-        imputation=imputation,
-        p_min=p_min,
-        slate=slate,
-        gamma=gamma,
-        resamples=resamples,
-        level=level,
-        seed=seed,
+        *(
+            log,
+            propensity,
+            estimator,
+            metrics,
+            held_out,
+            imputation,
+            p_min,
+            slate,
+            gamma,
+            resamples,
+            level,
+            seed,
+        ),
     )
     return dict(judged.estimates["model"])
 
@@ -206,7 +216,6 @@ def off_policy_estimates(
 def judge(
     models: Mapping[str, Any],
     log: Log,
-    *,
     propensity: Any,
     estimator: Estimator,
     metrics: Sequence[str],
@@ -219,7 +228,7 @@ def judge(
     level: float,
     seed: int,
 ) -> PairedEstimates:
-    """Estimates of every model on the same rows, candidates, imputation and resamples."""
+    """Estimate every model on the same rows, candidates, imputation and resamples."""
     check_options(estimator=estimator, slate=slate, resamples=resamples, level=level, gamma=gamma)
     wanted = metrics_of(metrics)
     estimator = estimator_for(log, estimator, wanted)
@@ -254,78 +263,43 @@ def judge(
             for number, weighted in enumerate(weighing.weighted_for(metric))
         )
         statistics[key] = (
-            _linear(parts[key])
+            LinearStatistic(
+                np.array([weighted.mean(added) for weighted, added in parts[key]]),
+                np.stack([weighted.influence(added) for weighted, added in parts[key]]),
+            )
             if estimator == "balanced"
             else statistic_of(metric, lines, evidence, estimator, imputed, slate)
         )
     draws = resampled(list(statistics.values()), groups=evidence.groups, resamples=resamples, seed=seed)
     by_key = dict(zip(statistics, draws, strict=True))
     estimates: dict[str, dict[str, OffPolicyEstimate]] = {name: {} for name in models}
+    margin = float(ndtri((1.0 + level) / 2.0))
     for (name, metric_name), statistic in statistics.items():
-        key = name, metric_name
-        each = statistic.each(np.ones((1, evidence.groups)))[0]
-        estimates[name][metric_name] = _estimate(
-            metric_name,
-            estimator,
-            each.reshape(len(seeds), members),
-            distinct,
-            by_key[key],
-            parts[key],
-            chosen,
-            level,
-            evidence,
+        own = statistic.each(np.ones((1, evidence.groups)))[0].reshape(len(seeds), members)
+        if not np.isfinite(own).all():
+            raise DataError(
+                f"{metric_name} cannot be estimated from {evidence.rows} held-out clicks: one outcome is"
+                " missing",
+                remedy="hold out more clicks, or judge by fewer metrics",
+            )
+        value, error = float(own.mean()), float(np.nanstd(by_key[name, metric_name], ddof=1))
+        ranged = [Line.of(weighted, added) for weighted, added in parts[name, metric_name]]
+        within = OffPolicyMetric.of(metric_name).within
+        estimates[name][metric_name] = OffPolicyEstimate(
+            metric=metric_name,
+            estimator=estimator,
+            value=value,
+            low=min(value, within(value - margin * error)),
+            high=max(value, within(value + margin * error)),
+            level=level,
+            gamma=chosen,
+            range_low=min(value, within(least_value(ranged, chosen, level))),
+            range_high=max(value, within(-least_value([line.negated() for line in ranged], chosen, level))),
+            standard_error=error,
+            seeds=tuple(own.mean(axis=1).tolist()),
+            rows=evidence.rows * distinct,
+            users=evidence.users,
+            ess=float(np.mean([atoms.effective_sample_size for atoms in evidence.seeds])) * distinct,
+            weight_check=float(np.mean([atoms.weight_check for atoms in evidence.seeds])),
         )
-    return PairedEstimates(
-        seeds=seeds,
-        estimates=estimates,
-        draws=by_key,
-        parts=parts,
-        balance=weighing.balance,
-        gamma=chosen,
-    )
-
-
-def _linear(parts: Sequence[tuple[Weighted, Contribution]]) -> LinearStatistic:
-    return LinearStatistic(
-        np.array([weighted.mean(added) for weighted, added in parts]),
-        np.stack([weighted.influence(added) for weighted, added in parts]),
-    )
-
-
-def _estimate(
-    metric: str,
-    estimator: Estimator,
-    each: Floats,
-    distinct: int,
-    draws: Floats,
-    parts: Sequence[tuple[Weighted, Contribution]],
-    gamma: float,
-    level: float,
-    evidence: Evidence,
-) -> OffPolicyEstimate:
-    if not np.isfinite(each).all():
-        raise DataError(
-            f"{metric} cannot be estimated from {evidence.rows} held-out clicks: one outcome is missing",
-            remedy="hold out more clicks, or judge by fewer metrics",
-        )
-    value, error = float(each.mean()), float(np.nanstd(draws, ddof=1))
-    margin = float(ndtri((1.0 + level) / 2.0)) * error
-    lines = [Line.of(weighted, added) for weighted, added in parts]
-    within = OffPolicyMetric.of(metric).within
-    return OffPolicyEstimate(
-        metric=metric,
-        estimator=estimator,
-        value=value,
-        low=min(value, within(value - margin)),
-        high=max(value, within(value + margin)),
-        level=level,
-        gamma=gamma,
-        range_low=min(value, within(least_value(lines, gamma, level))),
-        range_high=max(value, within(-least_value([line.negated() for line in lines], gamma, level))),
-        standard_error=error,
-        seeds=tuple(each.mean(axis=1).tolist()),
-        rows=evidence.rows * distinct,
-        users=evidence.users,
-        ess=float(np.mean([atoms.effective_sample_size for atoms in evidence.seeds])) * distinct,
-        weight_check=float(np.mean([atoms.weight_check for atoms in evidence.seeds])),
-    )
+    return PairedEstimates(seeds, estimates, by_key, parts, weighing.balance, chosen)

@@ -16,8 +16,10 @@ from unskew.errors import DataError, ParameterError
 from unskew.estimator import require, require_share
 from unskew.metrics.judgement import LEAST_POWER
 from unskew.metrics.paired_users import PairedUsers, paired_users
+from unskew.metrics.registry import MISSING
 from unskew.offpolicy.plan_inputs import PlanRows, rows_of_arrays, rows_of_files, rows_of_runs
-from unskew.offpolicy.plan_words import plan_markdown, plan_table, plan_text, size_table, verdict
+from unskew.offpolicy.words import Shown, in_markdown, in_text
+from unskew.report.text_tables import figure_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,6 +32,7 @@ SIZES = (1, 2, 5)
 """Steps within a decade of the impressions that detectable differences are listed for."""
 LISTED = (1_000, 1_000_000)
 """From so many impressions to so many, at least."""
+SIZES_TITLE = "The least difference that so many random impressions tell"
 
 
 @dataclass(frozen=True)
@@ -96,23 +99,82 @@ class RandomPlan:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        return plan_text(self)
+        return in_text(self._tables(), self.verdicts, self.notes)
 
     @property
     def verdicts(self) -> list[str]:
         """One sentence for each metric."""
-        return [verdict(self, each) for each in self.plans.values()]
+        return [self._verdict(each) for each in self.plans.values()]
 
     def rich(self) -> tuple[Table, Table]:
-        """What it takes, and what so many impressions tell, as tables for ``rich.print``."""
-        return plan_table(self), size_table(self)
+        """Return what it takes, and what so many impressions tell, as tables for ``rich.print``."""
+        first, second = self._tables()
+        return figure_table(*first), figure_table(*second)
 
     def to_markdown(self) -> str:
-        """The tables, the verdicts and the notes."""
-        return plan_markdown(self)
+        """Return the tables, the verdicts and the notes in Markdown."""
+        return in_markdown(self._tables(), self.verdicts, self.notes)
+
+    def _verdict(self, plan: MetricPlan) -> str:
+        """Return what it takes in one metric, as a sentence."""
+        chance = f"{100 * self.power:g} %"
+        if plan.difference is None:
+            tells = _small(self.detectable[plan.metric][-1])
+            return (
+                f"{plan.metric}: how far the models differ is not known; {self.sizes[-1]:,} random"
+                f" impressions tell a difference of {tells} with a chance of {chance}. Give the"
+                " difference that matters."
+            )
+        if plan.impressions is None or math.isinf(plan.impressions):
+            same = "the models do not differ in the logs at hand; give the difference that matters."
+            return f"{plan.metric}: {same}"
+        source = "as asked" if plan.given else f"as the logs at hand show ({plan.better} ahead)"
+        cost = "" if plan.cost is None else f", at a cost of {plan.cost:,.2f}"
+        least = ""
+        if plan.impressions_at_low is not None:
+            least = (
+                "; the logs do not exclude that there is no difference"
+                if math.isinf(plan.impressions_at_low)
+                else f"; {_count(plan.impressions_at_low)} if it is as small as they allow"
+            )
+        return (
+            f"{plan.metric}: {_count(plan.impressions)} random impressions of {_count(plan.users)} users"
+            f"{cost} tell a difference of {_small(plan.difference)}, {source}, with a chance of"
+            f" {chance}{least}."
+        )
+
+    def _tables(self) -> list[Shown]:
+        """Return what each metric takes, and the least difference that each number of impressions tells."""
+        priced = self.price is not None
+        title = (
+            f"Random impressions that tell {self.names[0]} and {self.names[1]} apart"
+            f" ({100 * self.level:g} % confidence, {100 * self.power:g} % power, paired by user)"
+        )
+        columns = ("metric", "difference", "ahead", "σ of a user", "users", "impressions", "at most")
+        rows = [
+            (
+                *(each.metric, _small(each.difference), each.better or MISSING, _small(each.sigma)),
+                *map(_count, (each.users, each.impressions, each.impressions_at_low)),
+                *((MISSING if each.cost is None else f"{each.cost:,.2f}",) if priced else ()),
+            )
+            for each in self.plans.values()
+        ]
+        sizes = [
+            (
+                f"{size:,}",
+                *(_small(self.detectable[name][number]) for name in self.plans),
+                *(() if self.price is None else (f"{self.price * size:,.2f}",)),
+            )
+            for number, size in enumerate(self.sizes)
+        ]
+        cost = ("cost",) if priced else ()
+        return [
+            (title, (*columns, *cost), rows),
+            (SIZES_TITLE, ("impressions", *self.plans, *cost), sizes),
+        ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {
             "models": list(self.names),
             "level": self.level,
@@ -236,7 +298,14 @@ def plan_random(
                 remedy="give two different models, and rows of several users",
             )
         plans[name] = _plan(paired, rows, asked.get(name), z, level, price, labels)
-    sizes = _sizes(plans.values())
+    needed = [
+        each.impressions for each in plans.values() if each.impressions and math.isfinite(each.impressions)
+    ]
+    low = min([LISTED[0], *(each / 2 for each in needed)])
+    high = max([LISTED[1], *(each * 2 for each in needed)])
+    decades = range(math.floor(math.log10(max(low, 10))), math.ceil(math.log10(min(high, 1e12))) + 1)
+    every = (step * 10**decade for decade in decades for step in SIZES)
+    sizes = tuple(size for size in every if low <= size <= high)
     detectable = {
         name: tuple(z * each.sigma * math.sqrt(each.rows / size) for size in sizes)
         for name, each in plans.items()
@@ -320,11 +389,10 @@ def _impressions(paired: PairedUsers, z: float, difference: float) -> float:
     return paired.rows * math.ceil((z * paired.sigma / difference) ** 2)
 
 
-def _sizes(plans: Any) -> tuple[int, ...]:
-    """Round numbers of impressions, around what the plans need."""
-    needed = [each.impressions for each in plans if each.impressions and math.isfinite(each.impressions)]
-    low = min([LISTED[0], *(each / 2 for each in needed)])
-    high = max([LISTED[1], *(each * 2 for each in needed)])
-    decades = range(math.floor(math.log10(max(low, 10))), math.ceil(math.log10(min(high, 1e12))) + 1)
-    every = [step * 10**decade for decade in decades for step in SIZES]
-    return tuple(size for size in every if low <= size <= high)
+def _count(value: float | None) -> str:
+    """Return a count as tables show it; ``never`` where no number is enough."""
+    return MISSING if value is None else "never" if math.isinf(value) else f"{value:,.0f}"
+
+
+def _small(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.3g}"

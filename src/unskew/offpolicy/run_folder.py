@@ -20,7 +20,6 @@ from unskew.log import Category, Log, Rows, Space
 from unskew.log.kinds import TimePart
 from unskew.log.values import Values, arrow_of, values_of
 from unskew.offpolicy.comparison import Comparison, compare
-from unskew.training.held_out import Split
 from unskew.training.saved import SavedFolder
 
 PROPENSITIES = "propensities.parquet"
@@ -96,27 +95,16 @@ class RowScorer:
     model: Debiaser
     values: Mapping[str, Values]
 
-    @property
-    def seeds_(self) -> tuple[int, ...]:
-        """Of the model."""
-        return self.model.seeds_
-
-    @property
-    def split_(self) -> Split | None:
-        """Of the model."""
-        return self.model.split_
-
-    @property
-    def predicts_rates(self) -> bool:
-        """Of the model."""
-        return self.model.predicts_rates
+    def __getattr__(self, name: str) -> Any:
+        """Return what the model has: its seeds, its split, whether it predicts rates."""
+        return getattr(self.model, name)
 
     def predict_each(self, log: Log) -> NDArray[np.float64]:
-        """``[seeds, n]``."""
+        """Return conversion probabilities ``[seeds, n]``."""
         return self.model.predict_rows(self._rows(log))
 
     def predict_lines_each(self, log: Log) -> NDArray[np.float64]:
-        """``[lines, n]``."""
+        """Return conversion probabilities ``[lines, n]``."""
         return self.model.predict_lines(self._rows(log))
 
     def _rows(self, log: Log) -> Rows:

@@ -217,7 +217,9 @@ class Weighing:
 
 
 def weigh(log: Log, evidence: Evidence, prediction: Floats, estimator: Estimator, *, known: bool) -> Weighing:
-    """Weights of every seed.
+    """Return the weights of every seed.
+
+    What was not shown is not listed by a log with known propensities, so nothing is balanced there.
 
     Parameters
     ----------
@@ -226,48 +228,27 @@ def weigh(log: Log, evidence: Evidence, prediction: Floats, estimator: Estimator
     known
         Whether the propensities are known, not estimated (Γ = 1).
     """
-    if log.known_propensity is not None:
-        return _of_shown_rows(evidence, estimator)
     kinds: tuple[list[Weighted], ...] = ([], [], [])
     balances: list[list[Balance]] = []
+    held = slice(0, evidence.rows)
     for number, atoms in enumerate(evidence.seeds):
-        known_everywhere = prediction[number] if np.isfinite(prediction[number]).all() else None
-        measured, counted, candidate = covariates_of(log, evidence, atoms, known_everywhere)
-        mended = measured if known else counted
-        held = slice(0, evidence.rows)
-        weight, group, stands_for = atoms.weight[held], atoms.group[held], atoms.stands_for[candidate]
-        size = evidence.by_group(atoms.size)
-        even = balanced(
-            weight,
-            group,
-            size,
-            balanced_by(mended, weight, stands_for),
-            atoms.group[candidate],
-            stands_for,
+        weight, group, size = atoms.weight[held], atoms.group[held], evidence.by_group(atoms.size)
+        even = normal = normalised(weight, group, size)
+        if log.known_propensity is None:
+            known_everywhere = prediction[number] if np.isfinite(prediction[number]).all() else None
+            measured, counted, candidate = covariates_of(log, evidence, atoms, known_everywhere)
+            mended, stands_for = measured if known else counted, atoms.stands_for[candidate]
+            chosen = balanced_by(mended, weight, stands_for)
+            even = balanced(weight, group, size, chosen, atoms.group[candidate], stands_for)
+            balances.append(balance_of(measured, mended, weight, even.weight, stands_for))
+        for kind, weighted in zip(kinds, (plain(weight, group, evidence.groups), normal, even), strict=True):
+            kind.append(weighted)
+    # Over seeds, covariate by covariate; τ² before its root, so that noise cancels.
+    names = ("clicks", "weighted", "balanced", "squared_error")
+    averaged = [
+        Balance(
+            same[0].covariate, *(float(np.mean([getattr(each, name) for each in same])) for name in names)
         )
-        kinds[0].append(plain(weight, group, evidence.groups))
-        kinds[1].append(normalised(weight, group, size))
-        kinds[2].append(even)
-        balances.append(balance_of(measured, mended, weight, even.weight, stands_for))
-    return Weighing(estimator, tuple(kinds[0]), tuple(kinds[1]), tuple(kinds[2]), _averaged(balances))
-
-
-def _of_shown_rows(evidence: Evidence, estimator: Estimator) -> Weighing:
-    """Weights of rows with known propensities: what was not shown is not listed, so nothing is balanced."""
-    plainly, by_size = [], []
-    for atoms in evidence.seeds:
-        plainly.append(plain(atoms.weight, atoms.group, evidence.groups))
-        by_size.append(normalised(atoms.weight, atoms.group, evidence.by_group(atoms.size)))
-    return Weighing(estimator, tuple(plainly), tuple(by_size), tuple(by_size), ())
-
-
-def _averaged(seeds: list[list[Balance]]) -> tuple[Balance, ...]:
-    """Over seeds, covariate by covariate; τ² before its root, so that noise cancels."""
-    found = []
-    for of in zip(*seeds, strict=True):
-        means = {
-            name: float(np.mean([getattr(each, name) for each in of]))
-            for name in ("clicks", "weighted", "balanced", "squared_error")
-        }
-        found.append(Balance(of[0].covariate, **means))
-    return tuple(found)
+        for same in zip(*balances, strict=True)
+    ]
+    return Weighing(estimator, tuple(kinds[0]), tuple(kinds[1]), tuple(kinds[2]), tuple(averaged))

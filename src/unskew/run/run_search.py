@@ -15,8 +15,7 @@ from unskew.log import Log, StreamedLog
 from unskew.progress import Progress
 from unskew.run.protocol import Protocol
 from unskew.run.run_parts import method_of
-from unskew.search.auto import Searched, search
-from unskew.search.candidates import Candidate, candidates_of
+from unskew.search.auto import Candidate, Searched, candidates_of, search
 from unskew.search.decision import BASELINE
 from unskew.training import resolve_device
 

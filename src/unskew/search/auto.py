@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from unskew.backbones import Backbone, NeuMF
 from unskew.calibration.recalibration import FOLDS
-from unskew.debias import Debiaser
+from unskew.debias import METHODS, Debiaser
 from unskew.errors import DataError, ParameterError, TrainingError
 from unskew.estimator import Estimator, require
 from unskew.log import Log, StreamedLog, require_log
 from unskew.metrics.paired_users import require_paired
 from unskew.offpolicy import compare
+from unskew.plain_text import listed
 from unskew.progress import SILENT, Progress
-from unskew.search.candidates import Candidate, candidates_of, require_parameters
 from unskew.search.decision import BASELINE, ClickEvidence, Decision, RandomSample, decide, mean_paired
 from unskew.training.kept import Kept
 from unskew.training.memory import give_back
@@ -32,6 +32,59 @@ LEAST_KEPT = 3
 """But at least so many, with which biased clicks can still be judged."""
 RESAMPLES = 400
 """Of the users, for what biased clicks say."""
+
+CANDIDATES = ("ips", "mrdr", "dr-jl", "esmm", "escm2-ips", "ddpo", "dcmt")
+"""One to three of each family: weights, doubly robust, all of D, and order alone. By the table of synthetic
+worlds in ``docs/defaults.md``, and DCMT by twins of Coat (``docs/choosing.md``); no real test set was looked
+at. UIPS adds nothing to IPS: like ACDR and DCE-DR it is in the table of ``benchmarks/battery.py`` alone."""
+
+DENSE = 0.05
+"""Share of clicked pairs from which a log counts as dense."""
+
+OTHER_REGULARISATION = {"dense": 15.0, "sparse": 1.0}
+"""λ beside the default of 5: more where rows repeat much of each other, less where tables are wide."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method by name with parameters of its own; ``name`` is its name in tables."""
+
+    name: str
+    method: str
+    params: Mapping[str, Any]
+
+    def make(self, **shared: Any) -> Debiaser:
+        """Return the debiaser, untrained; ``shared`` parameters that it does not have are left out."""
+        given = {**shared, **self.params}
+        return METHODS[self.method](**{name: given[name] for name in given if name in self.takes})
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """The parameters that its method has."""
+        return frozenset(each.name for each in fields(METHODS[self.method]))
+
+
+def candidates_of(
+    log: Log | StreamedLog, methods: Sequence[str] | None = None, *, grid: bool = True
+) -> tuple[Candidate, ...]:
+    """Return the baseline, then every method; with ``grid`` each also with another regularisation.
+
+    Methods that look at pairs which a log with known propensities does not list are left out there.
+
+    Examples
+    --------
+    >>> from unskew.datasets import load
+    >>> [each.name for each in candidates_of(load("synthetic").train, ["ips"])]
+    ['naive', 'naive λ=15', 'ips', 'ips λ=15']
+    """
+    names = dict.fromkeys((BASELINE, *(CANDIDATES if methods is None else methods)))
+    METHODS.require(*names)
+    if isinstance(log, Log) and log.known_propensity is not None and methods is None:
+        names = dict.fromkeys((BASELINE, "ips", "snips"))
+    other = OTHER_REGULARISATION["dense" if log.density >= DENSE else "sparse"]
+    tried = [("", {}), (f" λ={other:g}", {"regularisation": other})] if grid else [("", {})]
+    return tuple(Candidate(name + shown, name, params) for name in names for shown, params in tried)
+
 
 Make = Callable[[Candidate], Debiaser]
 
@@ -55,10 +108,6 @@ class TriedCandidate:
     advantage: float | None
     left_out: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
 
 @dataclass(frozen=True, eq=False)
 class Searched:
@@ -77,7 +126,7 @@ class Searched:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for ``metrics.json``."""
-        return {**self.decision.to_dict(), "tried": [each.to_dict() for each in self.tried]}
+        return {**self.decision.to_dict(), "tried": [asdict(each) for each in self.tried]}
 
 
 def search(
@@ -112,20 +161,55 @@ def search(
     require_paired(criterion)
     if unbiased is not None:
         rows, _ = _known(unbiased)
-        _require_unclicked(rows, log)
+        # Each row of impressions is an event of its own, and a pair may be shown again.
+        if isinstance(log, Log) and log.space == "matrix":
+            shared = int(np.isin(log.cell_of(rows), log.cell[log.clicked]).sum())
+            if shared:
+                raise DataError(
+                    f"{shared:,} pairs of the random sample were clicked in the log",
+                    remedy="leave them out of the sample: a model that learned an outcome must not be judged"
+                    " by it",
+                )
         if not make(candidates[0]).reads_features:
             log.users.recode(rows.user, rows.users)
             log.items.recode(rows.item, rows.items)
     if criterion == "nll":
         candidates = [each for each in candidates if make(each).predicts_rates]
-    fit = _Fit(make, log, propensity, seeds, validation, device, progress)
     tried: list[TriedCandidate] = []
+
+    def trained(number: int, members: int) -> Iterator[tuple[str, Debiaser]]:
+        """Yield candidates that could be trained, by name, one after the other; record all."""
+        for place, candidate in enumerate(candidates, 1):
+            method = make(candidate).set_params(members=members)
+            start = time.perf_counter()
+            left_out = ""
+            try:
+                method.fit(
+                    log,
+                    propensity=propensity if method.needs_propensity else None,
+                    seeds=seeds,
+                    validation=validation,
+                    device=device,
+                    progress=progress,
+                    label=f"{candidate.name} ({place} of {len(candidates)})",
+                )
+            except TrainingError as error:
+                # One that diverges is out of the search; the others are not.
+                if candidate.name == BASELINE:
+                    raise
+                left_out = str(error)
+            seconds = time.perf_counter() - start
+            tried.append(TriedCandidate(candidate.name, number, members, seconds, None, left_out))
+            give_back()
+            if not left_out:
+                yield candidate.name, method
+
     if halving and unbiased is not None and halves(len(candidates), members):
-        # What these networks say is kept, and not they.
-        first = sample_of(fit.rung(candidates, 0, 1, tried), unbiased)
+        # The predictions of these networks are kept, and not the networks.
+        first = sample_of(trained(0, 1), unbiased)
         candidates = _better_half(candidates, first, criterion, tried)
     rung = 1 if tried else 0
-    models = dict(fit.rung(candidates, rung, members, tried))
+    models = dict(trained(rung, members))
     sample = None if unbiased is None else sample_of(models.items(), unbiased)
     rows = Kept.of(log).evenly() if isinstance(log, StreamedLog) else log
     weights = rows.known_propensity if propensity is None else propensity
@@ -147,48 +231,6 @@ def kept_of(others: int) -> int:
     return max(LEAST_KEPT, round(KEPT_SHARE * others))
 
 
-@dataclass(frozen=True, eq=False)
-class _Fit:
-    """How candidates are trained."""
-
-    make: Make
-    log: Log | StreamedLog
-    propensity: Any
-    seeds: int | Sequence[int]
-    validation: Log | None
-    device: str
-    progress: Progress
-
-    def rung(
-        self, candidates: Sequence[Candidate], number: int, members: int, tried: list[TriedCandidate]
-    ) -> Iterator[tuple[str, Debiaser]]:
-        """Candidates that could be trained, by name, one after the other; all are recorded."""
-        for place, candidate in enumerate(candidates, 1):
-            method = self.make(candidate).set_params(members=members)
-            start = time.perf_counter()
-            left_out = ""
-            try:
-                method.fit(
-                    self.log,
-                    propensity=self.propensity if method.needs_propensity else None,
-                    seeds=self.seeds,
-                    validation=self.validation,
-                    device=self.device,
-                    progress=self.progress,
-                    label=f"{candidate.name} ({place} of {len(candidates)})",
-                )
-            except TrainingError as error:
-                # One that diverges is out of the search; the others are not.
-                if candidate.name == BASELINE:
-                    raise
-                left_out = str(error)
-            seconds = time.perf_counter() - start
-            tried.append(TriedCandidate(candidate.name, number, members, seconds, None, left_out))
-            give_back()
-            if not left_out:
-                yield candidate.name, method
-
-
 def sample_of(models: Iterable[tuple[str, Debiaser]], unbiased: Log) -> RandomSample:
     """The known rows of a random sample, with the predictions of every model.
 
@@ -198,19 +240,6 @@ def sample_of(models: Iterable[tuple[str, Debiaser]], unbiased: Log) -> RandomSa
     rows, outcome = _known(unbiased)
     predictions = {name: model.without_recalibration().predict_each(rows) for name, model in models}
     return RandomSample(rows.user, outcome, predictions)
-
-
-def _require_unclicked(sample: Log, log: Log | StreamedLog) -> None:
-    """An error for pairs of a random sample whose outcomes candidates are trained on."""
-    if isinstance(log, StreamedLog) or log.space != "matrix":
-        # Each row of impressions is an event of its own, and a pair may be shown again.
-        return
-    shared = int(np.isin(log.cell_of(sample), log.cell[log.clicked]).sum())
-    if shared:
-        raise DataError(
-            f"{shared:,} pairs of the random sample were clicked in the log",
-            remedy="leave them out of the sample: a model that learned an outcome must not be judged by it",
-        )
 
 
 def _known(unbiased: Log) -> tuple[Log, NDArray[np.float64]]:
@@ -241,8 +270,14 @@ def evidence_by_clicks(
     """
     if len(models) < 2 or propensity is None:
         return {}
-    if isinstance(held_out, str) and not _can_be_asked(models, log):
-        return {}
+    if isinstance(held_out, str):
+        # Each seed (or member) must have held out converted and unconverted clicks, the same for all models.
+        if any(model.split_ is None or not model.split_.held_out for model in models.values()):
+            return {}
+        assert log.conversion is not None
+        outcome = log.conversion[models[BASELINE].validation_rows(log)]
+        if not (outcome.min(axis=1) < outcome.max(axis=1)).all():
+            return {}
     found = compare(
         models,
         log,
@@ -258,15 +293,6 @@ def evidence_by_clicks(
         ends = sorted((sign * each.range_low, sign * each.range_high))
         evidence[name] = ClickEvidence(sign * each.advantage, each.standard_error, ends[0], ends[1])
     return evidence
-
-
-def _can_be_asked(models: Mapping[str, Any], log: Log) -> bool:
-    """Whether each seed (or member) held out converted and unconverted clicks, the same for all models."""
-    if any(model.split_ is None or not model.split_.held_out for model in models.values()):
-        return False
-    assert log.conversion is not None
-    outcome = log.conversion[models[BASELINE].validation_rows(log)]
-    return bool((outcome.min(axis=1) < outcome.max(axis=1)).all())
 
 
 def _better_half(
@@ -289,14 +315,8 @@ def _record(
     """Add to the trainings of a rung how far they were ahead, and why they ended."""
     for place, each in enumerate(tried):
         if each.rung == rung and each.name in ahead:
-            tried[place] = TriedCandidate(
-                each.name,
-                rung,
-                each.members,
-                each.seconds,
-                ahead[each.name],
-                each.left_out or left_out.get(each.name, ""),
-            )
+            why = each.left_out or left_out.get(each.name, "")
+            tried[place] = replace(each, advantage=ahead[each.name], left_out=why)
 
 
 @dataclass(kw_only=True)
@@ -315,7 +335,7 @@ class Auto(Estimator):
     backbone
         Of every candidate.
     candidates
-        Names of methods beside ``naive``; None for those of :data:`unskew.search.candidates.CANDIDATES`.
+        Names of methods beside ``naive``; None for those of :data:`unskew.search.auto.CANDIDATES`.
     grid
         Try each method with another regularisation too.
     members
@@ -382,7 +402,10 @@ class Auto(Estimator):
             )
 
         candidates = candidates_of(log, self.candidates, grid=self.grid and unbiased is not None)
-        require_parameters(candidates, self.parameters)
+        known = frozenset().union(*(each.takes for each in candidates))
+        for name in self.parameters:
+            remedy = f"use some of {listed(sorted(known))}"
+            require(name in known, f"no candidate has a parameter {name!r}", remedy)
 
         def make(candidate: Candidate) -> Debiaser:
             return candidate.make(**self.parameters, backbone=copy.deepcopy(self.backbone))

@@ -84,10 +84,6 @@ class JudgedCandidate:
     combined_error: float | None
     rejected: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Decision:
@@ -130,8 +126,8 @@ class Decision:
     sentence: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {**asdict(self), "judged": [each.to_dict() for each in self.judged]}
+        """Return plain values, for JSON."""
+        return {**asdict(self), "judged": [asdict(each) for each in self.judged]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +202,11 @@ def decide(
     others = [name for name in names if name != baseline]
     of_clicks = dict(evidence or {})
     if sample is None:
-        judged = tuple(_by_clicks_alone(name, of_clicks.get(name)) for name in others)
+        judged = tuple(
+            JudgedCandidate(name, None, None, *biased, None, None, None, (biased[3] or 0.0) < 0)
+            for name in others
+            for biased in [_figures(of_clicks.get(name))]
+        )
         rejected = sum(each.rejected for each in judged)
         sentence = f"The {baseline} model is shipped: there is no random sample. {CANNOT_DECIDE}"
         if rejected:
@@ -214,7 +214,7 @@ def decide(
         nothing = (None, None, None, None, None)
         return Decision(baseline, (baseline,), baseline, criterion, 0, 0, judged, *nothing, sentence)
     judged, bias = _judged(sample, of_clicks, others, baseline, criterion)
-    fewest = _fewest(sample)
+    fewest = int(min((sample.outcome == label).sum() for label in (0, 1)))
     kept = _best_together(sample, _not_rejected(judged, baseline), criterion)
     mean = _paired_means(sample, kept, (baseline,), criterion) if kept != (baseline,) else None
     ahead = fewest >= LEAST_OF_EACH and mean is not None and mean.advantage > 0
@@ -235,11 +235,6 @@ def decide(
         mean_error=None if mean is None else mean.standard_error,
         sentence=_sentence(judged, shipped, mean, worth, baseline, criterion, len(sample.user), fewest),
     )
-
-
-def _fewest(sample: RandomSample) -> int:
-    """Pairs of the rarer outcome."""
-    return int(min((sample.outcome == label).sum() for label in (0, 1)))
 
 
 def _not_rejected(judged: tuple[JudgedCandidate, ...], baseline: str) -> tuple[str, ...]:
@@ -283,22 +278,10 @@ def mean_paired(sample: RandomSample, name: str, baseline: str, criterion: str) 
     return PairedUsers(criterion, advantage, influence, found[0].rows)
 
 
-def _by_clicks_alone(name: str, of_clicks: ClickEvidence | None) -> JudgedCandidate:
-    nothing: dict[str, Any] = dict.fromkeys(
-        ("advantage", "standard_error", "weight", "combined", "combined_error")
-    )
-    if of_clicks is None:
-        unasked = dict.fromkeys(("biased", "biased_error", "range_low", "range_high"))
-        return JudgedCandidate(name=name, **nothing, **unasked, rejected=False)
-    return JudgedCandidate(
-        name=name,
-        **nothing,
-        biased=of_clicks.advantage,
-        biased_error=of_clicks.standard_error,
-        range_low=of_clicks.range_low,
-        range_high=of_clicks.range_high,
-        rejected=of_clicks.range_high < 0,
-    )
+def _figures(clicks: ClickEvidence | None) -> tuple[float | None, float | None, float | None, float | None]:
+    if clicks is None:
+        return None, None, None, None
+    return clicks.advantage, clicks.standard_error, clicks.range_low, clicks.range_high
 
 
 def _judged(
@@ -311,25 +294,20 @@ def _judged(
     """Every candidate, and the bias of biased clicks."""
     paired = {name: mean_paired(sample, name, baseline, criterion) for name in others}
     bias = _bias(paired, of_clicks)
-    parts = {name: _combined(paired[name], of_clicks.get(name), bias) for name in others}
     judged = []
-    for name in others:
-        weight, combined, error = parts[name]
+    for name, of_sample in paired.items():
         clicks = of_clicks.get(name)
+        advantage, error = of_sample.advantage, of_sample.standard_error
+        weight, combined, combined_error = 1.0, advantage, error
+        if clicks is not None and bias is not None and error > 0:
+            variance = clicks.standard_error**2 + bias
+            weight = variance / (error**2 + variance)
+            combined = weight * advantage + (1.0 - weight) * clicks.advantage
+            combined_error = math.sqrt(weight * error**2)
+        rejected = combined_error > 0 and combined / combined_error < -CLEARLY
+        biased = _figures(clicks)
         judged.append(
-            JudgedCandidate(
-                name=name,
-                advantage=paired[name].advantage,
-                standard_error=paired[name].standard_error,
-                biased=None if clicks is None else clicks.advantage,
-                biased_error=None if clicks is None else clicks.standard_error,
-                range_low=None if clicks is None else clicks.range_low,
-                range_high=None if clicks is None else clicks.range_high,
-                weight=weight,
-                combined=combined,
-                combined_error=error,
-                rejected=error > 0 and combined / error < -CLEARLY,
-            )
+            JudgedCandidate(name, advantage, error, *biased, weight, combined, combined_error, rejected)
         )
     return tuple(judged), None if bias is None else math.sqrt(bias)
 
@@ -346,19 +324,6 @@ def _bias(paired: Mapping[str, PairedUsers], of_clicks: Mapping[str, ClickEviden
     if len(beyond) < LEAST_CANDIDATES:
         return None
     return max(0.0, float(np.mean(beyond))) + float(np.std(beyond, ddof=1)) / math.sqrt(len(beyond))
-
-
-def _combined(
-    paired: PairedUsers, clicks: ClickEvidence | None, bias: float | None
-) -> tuple[float, float, float]:
-    """The weight of the sample, the combined advantage and its standard error."""
-    variance = paired.standard_error**2
-    if clicks is None or bias is None or not variance > 0:
-        return 1.0, paired.advantage, paired.standard_error
-    of_clicks = clicks.standard_error**2 + bias
-    weight = of_clicks / (variance + of_clicks)
-    combined = weight * paired.advantage + (1.0 - weight) * clicks.advantage
-    return weight, combined, math.sqrt(weight * variance)
 
 
 def _cross_validated(
