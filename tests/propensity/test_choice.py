@@ -156,7 +156,7 @@ class TestColumn:
     def test_what_cannot_be_used_is_told(self, log):
         with pytest.raises(DataError, match=r"the log has no column 'p'.*theirs, half, percent"):
             us.ColumnPropensity(column="p").fit(log)
-        with pytest.raises(DataError, match=r"column 'percent', row \d+: .* is not a probability"):
+        with pytest.raises(DataError, match=r"column 'percent', row \d+: .* not a probability"):
             us.ColumnPropensity(column="percent").fit(log)
         matrix = us.Log.from_arrays(
             user=[0, 0, 1], item=[0, 1, 0], conversion=[0, 1, 0], columns={"p": [0.1, 0.2, 0.3]}

@@ -142,7 +142,7 @@ def test_one_that_let_go_of_its_data_predicts_and_is_judged_as_before(log, fitte
 def test_raw_and_calibrated_scores_of_rows_are_predicted_once(log, fitted, monkeypatch):
     seeds = fitted.seeds_
     each = [PropensitySource(fitted, seeds, calibrated) for calibrated in (False, True)]
-    apart = [source.lines(log, None) for source in each]
+    apart = [fitted.predict_each(log, calibrated=calibrated) for calibrated in (False, True)]
     both, asked = fitted.predict_both_each, []
 
     def counted(rows):

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from unskew.errors import ParameterError
-from unskew.propensity.boosted import BoostedPropensity
 from unskew.propensity.choice import Choice, Tried, choose_propensity
 from unskew.propensity.column import ColumnPropensity
 from unskew.propensity.crossfit import logit_offset
-from unskew.propensity.in_sample import InSampleWarning
+from unskew.propensity.given import InSampleWarning
 from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.network import Propensity
 from unskew.propensity.popularity import PopularityPropensity
 from unskew.propensity.position import PositionPropensity
 from unskew.propensity.propensity import BasePropensity
-from unskew.propensity.sklearn_classifier import SklearnPropensity
+from unskew.propensity.sklearn_classifier import BoostedPropensity, SklearnPropensity
 from unskew.propensity.storage import load_propensity
 from unskew.propensity.uncertainty import (
     UNCERTAINTIES,

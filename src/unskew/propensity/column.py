@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.nn import Module
 
 from unskew.errors import DataError, UnskewError
-from unskew.io.columns import number_column
 from unskew.log import Log, Rows, Schema
-from unskew.plain_text import listed
 from unskew.progress import Progress
 from unskew.propensity.crossfit import Floats, ReplicaScores, Scorer
+from unskew.propensity.given import column_of, require_probabilities
 from unskew.propensity.propensity import BasePropensity, HeldOutCells
 
 SCORE = "score"
@@ -66,20 +65,8 @@ class ColumnPropensity(BasePropensity):
         return _Looked(self.replicas_)
 
     def _column(self, log: Log) -> Floats:
-        if self.column not in log.columns:
-            raise DataError(
-                f"the log has no column '{self.column}'",
-                remedy=f"keep it when the log is built; it has {listed(list(log.columns)) or 'none'}",
-            )
-        scores = number_column(log.columns[self.column], self.column)
-        wrong = ~((scores >= 0) & (scores <= 1))
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise DataError(
-                f"{scores[row]:g} is not a probability",
-                where=f"column '{self.column}', row {row}",
-                remedy="give P(click = 1), in [0, 1]",
-            )
+        scores = column_of(log, self.column)
+        require_probabilities(scores[None], lambda row: f"column '{self.column}', row {row}")
         return scores
 
     def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:

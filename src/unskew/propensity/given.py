@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,6 @@ from unskew.log import Log
 from unskew.metrics import WeightDiagnostics, weight_diagnostics
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.plain_text import listed
-from unskew.propensity.in_sample import warn_if_in_sample
 from unskew.training.kept import Kept
 
 if TYPE_CHECKING:
@@ -26,8 +26,16 @@ if TYPE_CHECKING:
 MOST_EVERYWHERE = 1 << 29
 """Propensities of all of D that are kept in memory, over all seeds (2 GiB of float32)."""
 
+MOSTLY = 0.5
+"""From this share on of its clicked pairs a log counts as the one that was trained on. A part of the training
+log has all of them; a log of other days repeats some pairs by chance."""
+
 Lines = NDArray[np.float64]
 """One line for all seeds, or one for each."""
+
+
+class InSampleWarning(UserWarning):
+    """Propensities of training rows from a model that saw these rows: no weights."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +56,15 @@ class GivenPropensities:
     """Those of the rows of a stream, as they come; the others are then of the rows that are kept."""
 
     def of_members(self, members: int) -> GivenPropensities:
-        """Those of so many members of each seed, side by side."""
+        """Repeat each seed's propensities for every member."""
         return replace(
             self,
-            lines=_repeated(self.lines, members),
+            lines=tuple(np.repeat(self.lines, members).tolist()),
             of_rows=None if self.of_rows is None else self.of_rows.of_members(members),
         )
 
     def share(self, replicas: slice) -> GivenPropensities:
-        """Those of some replicas, with the lines from their first to their last."""
+        """Return those of some replicas, with the lines from their first to their last."""
         own = self.lines[replicas]
         read = slice(min(own), max(own) + 1)
         return replace(
@@ -67,10 +75,6 @@ class GivenPropensities:
             lines=tuple(line - read.start for line in own),
             of_rows=None if self.of_rows is None else self.of_rows.share(replicas),
         )
-
-
-def _repeated(lines: tuple[int, ...], times: int) -> tuple[int, ...]:
-    return tuple(line for line in lines for _ in range(times))
 
 
 @dataclass(frozen=True)
@@ -90,14 +94,32 @@ class PropensitiesOfRows:
     """Which of these each replica reads."""
 
     def __call__(self, rows: Log) -> NDArray[np.float32]:
-        """Of all rows of a log ``[1 or R, n]``."""
+        """Return propensities of all rows of a log ``[1 or R, n]``."""
         every = self.every(rows)
         read = self.read_of(len(every))
         return every if read is None else np.asarray(every[list(read)])
 
     def every(self, rows: Log) -> NDArray[np.float32]:
-        """The lines that replicas read, each once: one, or one for each seed and source ``[lines, n]``."""
-        found = _lines_of(self.sources, rows)
+        """Return the lines that replicas read, each once ``[lines, n]``: one, or one a seed and source.
+
+        A propensity whose raw and calibrated scores are both asked for predicts once.
+        """
+        predicted: dict[int, Predicted] = {}
+        found: list[Lines] = []
+        for propensity, seeds, calibrated in self.sources:
+            if hasattr(propensity, "predict_each"):
+                if hasattr(propensity, "predict_both_each"):
+                    if id(propensity) not in predicted:
+                        predicted[id(propensity)] = propensity.predict_both_each(rows)
+                    lines = predicted[id(propensity)].one(calibrated=calibrated)
+                else:
+                    lines = propensity.predict_each(rows, calibrated=calibrated)
+                found.append(_of_seeds(propensity, seeds, lines))
+            elif isinstance(propensity, str):
+                found.append(column_of(rows, propensity)[None])
+            else:
+                found.append(np.full((1, len(rows)), float(propensity)))
+            require_probabilities(found[-1], lambda row: f"user {rows.users.ids[rows.user[row]]}")
         if len(self.sources) == 1 and len(set(self.floors)) == 1 and len(found[0]) == 1:
             return np.asarray(np.maximum(found[0], self.floors[0]), dtype=np.float32)
         shape = (len(self.sources[0].seeds), len(rows))
@@ -105,37 +127,40 @@ class PropensitiesOfRows:
         return np.asarray(np.maximum(every, np.array(self.floors)[:, None]), dtype=np.float32)
 
     def read_of(self, lines: int) -> tuple[int, ...] | None:
-        """Which of so many lines replicas read: one serves all that read the same. None for all there are."""
+        """Return which of so many lines replicas read: one serves all that read the same; None for all."""
         if lines == 1:
             return None
         return self.lines[:1] if len(set(self.lines)) == 1 else self.lines
 
     def digest(self) -> tuple[Any, ...] | None:
-        """By which lines that are the same for the same rows are known again; None where nothing says so.
+        """Return what identifies the lines of the same rows by value; None where nothing does.
 
         Which of them each replica reads is not a part of it.
         """
-        digests: dict[int, str | None] = {}
-        for each in self.sources:
-            if id(each.propensity) not in digests:
-                digests[id(each.propensity)] = each.digest()
-        found = [digests[id(each.propensity)] for each in self.sources]
-        if None in found:
+        from unskew.propensity.storage import propensity_digest
+
+        digests = [
+            propensity_digest(each.propensity)
+            if hasattr(each.propensity, "predict_each")
+            else repr(each.propensity)
+            for each in self.sources
+        ]
+        if None in digests:
             return None
         seeds = [(each.seeds, each.calibrated) for each in self.sources]
-        return (*zip(found, seeds, strict=True), self.floors)
+        return (*zip(digests, seeds, strict=True), self.floors)
 
     def of_members(self, members: int) -> PropensitiesOfRows:
-        """Those of so many members of each seed, side by side."""
-        return replace(self, lines=_repeated(self.lines, members))
+        """Repeat each seed's propensities for every member."""
+        return replace(self, lines=tuple(np.repeat(self.lines, members).tolist()))
 
     def share(self, replicas: slice) -> PropensitiesOfRows:
-        """Those of some replicas."""
+        """Return those of some replicas."""
         return replace(self, lines=self.lines[replicas])
 
     @classmethod
     def joined(cls, parts: Sequence[PropensitiesOfRows]) -> PropensitiesOfRows:
-        """Several sets, one after the other."""
+        """Join several sets, one after the other."""
         first = np.cumsum([0, *(len(part.floors) for part in parts)]).tolist()
         return cls(
             tuple(source for part in parts for source in part.sources),
@@ -146,53 +171,18 @@ class PropensitiesOfRows:
         )
 
 
-@dataclass(frozen=True)
-class PropensitySource:
+class PropensitySource(NamedTuple):
     """A fitted propensity, the name of a column, or one number; for seeds."""
 
     propensity: Any
     seeds: tuple[int, ...]
     calibrated: bool
 
-    def digest(self) -> str | None:
-        """Of the propensity by its value; None where nothing says so."""
-        if hasattr(self.propensity, "predict_each"):
-            from unskew.propensity.storage import propensity_digest
 
-            return propensity_digest(self.propensity)
-        return repr(self.propensity)
-
-    def lines(self, rows: Log, predicted: Predicted | None) -> Lines:
-        """Of all rows of a log, one line for all seeds or one for each; not clipped.
-
-        Parameters
-        ----------
-        predicted
-            What a fitted propensity gave for these rows, if it was asked already.
-        """
-        if predicted is not None or hasattr(self.propensity, "predict_each"):
-            lines = (
-                self.propensity.predict_each(rows, calibrated=self.calibrated)
-                if predicted is None
-                else predicted.one(calibrated=self.calibrated)
-            )
-            paired = tuple(self.propensity.seeds_) == self.seeds
-            found = lines if paired else np.asarray(lines.mean(axis=0, keepdims=True))
-        elif isinstance(self.propensity, str):
-            found = _column(rows, self.propensity)[None]
-        else:
-            found = np.full((1, len(rows)), float(self.propensity))
-        _require_probabilities(found, lambda row: f"user {rows.users.ids[rows.user[row]]}")
-        return found
-
-
-def _lines_of(sources: Sequence[PropensitySource], rows: Log) -> list[Lines]:
-    """Of each source; a propensity whose raw and calibrated scores are both asked for predicts once."""
-    predicted: dict[int, Predicted] = {}
-    for each in sources:
-        if hasattr(each.propensity, "predict_both_each") and id(each.propensity) not in predicted:
-            predicted[id(each.propensity)] = each.propensity.predict_both_each(rows)
-    return [each.lines(rows, predicted.get(id(each.propensity))) for each in sources]
+def _of_seeds(propensity: Any, seeds: tuple[int, ...], lines: Lines) -> Lines:
+    """Return an estimator's lines seed by seed where its seeds are these, else their mean."""
+    paired = tuple(propensity.seeds_) == seeds
+    return lines if paired else np.asarray(lines.mean(axis=0, keepdims=True))
 
 
 def streamed_propensities(
@@ -254,8 +244,17 @@ def given_propensities(
             "this propensity is of a sampled population (1:k negatives without the logit offset), not of D",
             remedy="fit it with population='D', which adds the offset log w",
         )
-    clicked, all_cells = _resolved(log, propensity, seeds, calibrated=calibrated, everywhere=everywhere)
-    _require_probabilities(clicked, lambda column: f"row {log.clicked[column]}")
+    if everywhere and log.population_size * len(seeds) > MOST_EVERYWHERE:
+        raise ParameterError(
+            f"propensities on all {log.population_size:,} cells of D for {len(seeds)} seeds do not fit",
+            remedy="use fewer seeds, or a method that needs them on clicks alone",
+        )
+    if hasattr(propensity, "predict_each"):
+        clicked, all_cells = _predicted(log, propensity, seeds, calibrated, everywhere)
+    else:
+        values = column_of(log, propensity) if isinstance(propensity, str) else without_mask(propensity)
+        clicked, all_cells = _aligned(log, np.asarray(values), seeds, everywhere)
+    require_probabilities(clicked, lambda column: f"row {log.clicked[column]}")
     if len(log.clicked) and not clicked.any(axis=1).all():
         raise DataError(
             "the propensity of every click is 0, though it was clicked: all weights would be 1/p_min",
@@ -271,8 +270,15 @@ def given_propensities(
     least = np.array(floors)[:, None]
     values = np.broadcast_to(np.maximum(clicked, least), (len(seeds), clicked.shape[1]))
     on_cells = None
+
+    def cell_name(cell: int) -> str:
+        if log.space == "impressions":
+            return f"row {cell}"
+        user, item = divmod(cell, log.n_items)
+        return f"{log.users.name} {log.users.ids[user]}, {log.items.name} {log.items.ids[item]}"
+
     if all_cells is not None:
-        _require_probabilities(all_cells, lambda cell: _cell_name(log, cell))
+        require_probabilities(all_cells, cell_name)
         clipped = np.maximum(all_cells, least).astype(np.float32)
         on_cells = np.broadcast_to(clipped, (len(seeds), clipped.shape[1]))
     return GivenPropensities(
@@ -284,7 +290,8 @@ def given_propensities(
     )
 
 
-def _require_probabilities(lines: NDArray[np.float64], place: Callable[[int], str]) -> None:
+def require_probabilities(lines: Lines, place: Callable[[int], str]) -> None:
+    """Raise for the first value that is not in [0, 1], with its place by column."""
     wrong = ~((lines >= 0.0) & (lines <= 1.0))
     if wrong.any():
         line, column = np.argwhere(wrong)[0]
@@ -295,81 +302,58 @@ def _require_probabilities(lines: NDArray[np.float64], place: Callable[[int], st
         )
 
 
-def _cell_name(log: Log, cell: int) -> str:
-    if log.space == "impressions":
-        return f"row {cell}"
-    user, item = divmod(cell, log.n_items)
-    return f"{log.users.name} {log.users.ids[user]}, {log.items.name} {log.items.ids[item]}"
-
-
-def _resolved(
-    log: Log, propensity: Any, seeds: tuple[int, ...], *, calibrated: bool, everywhere: bool
-) -> tuple[Lines, Lines | None]:
-    """Propensities of the clicked rows and, if asked for, of all cells of D."""
-    if everywhere and log.population_size * len(seeds) > MOST_EVERYWHERE:
-        raise ParameterError(
-            f"propensities on all {log.population_size:,} cells of D for {len(seeds)} seeds do not fit",
-            remedy="use fewer seeds, or a method that needs them on clicks alone",
-        )
-    if hasattr(propensity, "predict_each"):
-        return _predicted(log, propensity, seeds, calibrated, everywhere)
-    values = _column(log, propensity) if isinstance(propensity, str) else _numbers(propensity)
-    return _aligned(log, values, seeds, everywhere)
-
-
 def _predicted(
     log: Log, propensity: Any, seeds: tuple[int, ...], calibrated: bool, everywhere: bool
 ) -> tuple[Lines, Lines | None]:
-    """By an estimator: seed by seed where its seeds are these, else its mean."""
+    """Return an estimator's propensities of the clicked rows and, if asked for, of all cells of D."""
     if not hasattr(propensity, "seeds_"):
         raise NotFittedError(f"this {type(propensity).__name__} is not fitted yet", remedy="call fit first")
-    warn_if_in_sample(propensity, log, stacklevel=6)
-    paired = tuple(propensity.seeds_) == seeds
-
-    def lines(each: Lines) -> Lines:
-        return each if paired else np.asarray(each.mean(axis=0, keepdims=True))
-
+    warn_if_in_sample(propensity, log, stacklevel=5)
     if calibrated:
-        warn_if_raised(getattr(propensity, "calibrators_", ()), stacklevel=6)
-    rows = propensity.predict_each(log, calibrated=calibrated)
-    clicked = lines(rows[:, log.clicked])
-    if not everywhere:
-        return clicked, None
-    return clicked, lines(rows if log.space == "impressions" else _matrix_of(propensity, calibrated))
+        warn_if_raised(getattr(propensity, "calibrators_", ()), stacklevel=5)
+    rows = _of_seeds(propensity, seeds, propensity.predict_each(log, calibrated=calibrated))
+    clicked = rows[:, log.clicked]
+    if not everywhere or log.space == "impressions":
+        return clicked, rows if everywhere else None
+    matrix = _of_seeds(propensity, seeds, propensity.predict_matrix_each(calibrated=calibrated))
+    return clicked, np.asarray(matrix.reshape(len(matrix), -1))
 
 
-def _aligned(log: Log, values: Lines, seeds: tuple[int, ...], everywhere: bool) -> tuple[Lines, Lines | None]:
-    """From one number, from a matrix over D, or from numbers of the log's rows."""
-    if values.ndim == 0:
-        return (
-            np.full((1, log.n_clicks), float(values)),
-            np.full((1, log.population_size), float(values)) if everywhere else None,
+def _aligned(
+    log: Log, values: NDArray[Any], seeds: tuple[int, ...], everywhere: bool
+) -> tuple[Lines, Lines | None]:
+    """Return the same from one number, from a matrix over D, or from numbers of the log's rows."""
+    if values.dtype.kind not in "biuf":
+        raise DataError(
+            f"propensities of type {values.dtype} are not numbers",
+            remedy="give a fitted Propensity, an array of numbers or a column's name",
         )
-    if log.space == "matrix" and values.shape[-2:] == (log.n_users, log.n_items):
-        cells = values.reshape(-1, log.population_size)
-        _require_lines(cells, seeds)
-        return cells[:, log.cell[log.clicked]], cells if everywhere else None
-    rows = values[None] if values.ndim == 1 else values
-    if rows.ndim != 2 or rows.shape[1] != len(log):
+    values = values.astype(np.float64)
+    if values.ndim == 0:
+        everywhere_too = np.full((1, log.population_size), float(values)) if everywhere else None
+        return np.full((1, log.n_clicks), float(values)), everywhere_too
+    over_d = log.space == "matrix" and values.shape[-2:] == (log.n_users, log.n_items)
+    rows = values.reshape(-1, log.population_size) if over_d else np.atleast_2d(values)
+    if not over_d and (rows.ndim != 2 or rows.shape[1] != len(log)):
         raise DataError(
             f"propensities of shape {values.shape} do not fit a log of {len(log)} rows",
             remedy="give one number per row of the log (or per seed and row), or a matrix [users, items]",
         )
-    _require_lines(rows, seeds)
-    if everywhere and log.space == "matrix":
+    if len(rows) not in (1, len(seeds)):
+        raise DataError(
+            f"{len(rows)} lines of propensities do not fit {len(seeds)} seeds",
+            remedy="give one line for all seeds, or one for each",
+        )
+    if everywhere and log.space == "matrix" and not over_d:
         raise ParameterError(
             "this method needs propensities on every pair, not on the log's rows alone",
             remedy="give a fitted Propensity or an array [users, items]",
         )
-    return rows[:, log.clicked], rows if everywhere else None
+    return rows[:, log.cell[log.clicked] if over_d else log.clicked], rows if everywhere else None
 
 
-def _matrix_of(propensity: Any, calibrated: bool) -> Lines:
-    matrix = propensity.predict_matrix_each(calibrated=calibrated)
-    return np.asarray(matrix.reshape(len(matrix), -1))
-
-
-def _column(log: Log, name: str) -> Lines:
+def column_of(log: Log, name: str) -> Lines:
+    """Return the numbers of one of a log's columns."""
     if name not in log.columns:
         raise DataError(
             f"the log has no column '{name}'",
@@ -378,19 +362,29 @@ def _column(log: Log, name: str) -> Lines:
     return number_column(log.columns[name], name)
 
 
-def _numbers(propensity: Any) -> Lines:
-    values = np.asarray(without_mask(propensity))
-    if values.dtype.kind not in "biuf":
-        raise DataError(
-            f"propensities of type {values.dtype} are not numbers",
-            remedy="give a fitted Propensity, an array of numbers or a column's name",
-        )
-    return values.astype(np.float64)
+def warn_if_in_sample(propensity: Any, log: Log, stacklevel: int = 2) -> None:
+    """Warn that a propensity is no weight for the rows of a log that it was trained on.
 
-
-def _require_lines(lines: Lines, seeds: tuple[int, ...]) -> None:
-    if len(lines) not in (1, len(seeds)):
-        raise DataError(
-            f"{len(lines)} lines of propensities do not fit {len(seeds)} seeds",
-            remedy="give one line for all seeds, or one for each",
-        )
+    A log counts as that one if the propensity was trained on most of its clicked pairs, by ids, and has no
+    other model of them. A loaded propensity does not know its clicks any more: one without cross-fitting is
+    then taken to have seen them.
+    """
+    # An estimator of the user's own may say nothing of cross-fitting; it is not judged.
+    if getattr(propensity, "crossfit", 0) is not None:
+        return
+    trained: Log | None = propensity.log_
+    if trained is not None:
+        clicked, seen, width = log.clicked, trained.clicked, len(trained.items)
+        users = trained.users.recode(log.user[clicked], log.users, unseen="nan").astype(np.int64)
+        items = trained.items.recode(log.item[clicked], log.items, unseen="nan")
+        known = trained.user[seen].astype(np.int64) * width + trained.item[seen]
+        both_known = (users >= 0) & (items >= 0)
+        if (both_known & np.isin(users * width + items, known)).mean() <= MOSTLY:
+            return
+    warnings.warn(
+        f"these propensities are in-sample: {type(propensity).__name__}(crossfit=None) was trained on the"
+        " clicks that it is now to weigh, so that their weights are too small."
+        " To fix: fit it with crossfit=5, the default",
+        InSampleWarning,
+        stacklevel=stacklevel + 1,
+    )

@@ -210,9 +210,9 @@ class LogisticPropensity(BasePropensity):
 
     def _scorer_of(self, trained: Module) -> Scorer:
         if self.encoders_ is not None:
-            made = DesignedModels.of(trained, DesignedLogit, reads=DESIGN)
+            made = DesignedModels.of(trained.state_dict(), DesignedLogit, reads=DESIGN)
             return made.with_design(Design(self.encoders_))
-        return PerReplica.of(trained, LogitModel)
+        return PerReplica.of(trained.state_dict(), LogitModel)
 
 
 @dataclass(frozen=True, eq=False)

@@ -188,7 +188,7 @@ class NaiveBayesPropensity(BasePropensity):
         return room_for(self.replicas_, density=(), by_conversion=(2,))
 
     def _scorer_of(self, trained: Module) -> Scorer:
-        return PerReplica.of(trained, BayesModel, reads="conversion")
+        return PerReplica.of(trained.state_dict(), BayesModel, reads="conversion")
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,15 +96,12 @@ class ReplicaCells:
     def blocks(self) -> Iterator[TrainingCells]:
         """All its training cells, in blocks."""
         for start in range(0, self.population.size, BLOCK):
-            cells = self._looked_up(np.arange(start, min(start + BLOCK, self.population.size)))
-            kept = self._roles[cells.slot] == TRAIN
-            yield TrainingCells(*(each[kept] for each in cells))
+            cells = np.arange(start, min(start + BLOCK, self.population.size))
+            yield self._training(self._looked_up(cells))
 
     def training_clicks(self) -> TrainingCells:
         """The clicked cells among its training cells."""
-        cells = self._looked_up(self.population.observed.numpy())
-        kept = self._roles[cells.slot] == TRAIN
-        return TrainingCells(*(each[kept] for each in cells))
+        return self._training(self._looked_up(self.population.observed.numpy()))
 
     def training_margins(self, parts: int) -> tuple[Floats, Floats]:
         """How many of its training cells each user and each item of a matrix has, ``[codes, parts]``.
@@ -145,7 +142,19 @@ class ReplicaCells:
         if ratio is None:
             return 0.0
         clicks = int((self.role(self.population.observed.numpy()) == TRAIN).sum())
-        return logit_offset(ratio, clicks, round(self.population.size * self._training_share()))
+        # The share of D that it trains on; folds of rows, users or items differ in size.
+        size, width, by = self.population.size, self.population.n_items, self._dealt.folds.by
+        if self.population.space == "impressions":
+            roles = self.role(np.arange(size))
+        elif by == "cell":
+            roles = self._roles
+        else:
+            roles = self.role(np.arange(0, size, width) if by == "user" else np.arange(width))
+        return logit_offset(ratio, clicks, round(size * float((roles == TRAIN).mean())))
+
+    def _training(self, cells: TrainingCells) -> TrainingCells:
+        trains = self._roles[cells.slot] == TRAIN
+        return TrainingCells(*(each[trains] for each in cells))
 
     def _looked_up(self, cell: Codes) -> TrainingCells:
         numbers = torch.as_tensor(cell)
@@ -153,17 +162,6 @@ class ReplicaCells:
         return TrainingCells(
             rows.user.numpy(), rows.item.numpy(), click.numpy().astype(np.float64), self.slot(cell), cell
         )
-
-    def _training_share(self) -> float:
-        """Share of D that it trains on; folds of rows, users or items differ in size."""
-        size, width, by = self.population.size, self.population.n_items, self._dealt.folds.by
-        if self.population.space == "impressions":
-            probe = np.arange(size)
-        elif by == "cell":
-            return float((self._roles == TRAIN).mean())
-        else:
-            probe = np.arange(0, size, width) if by == "user" else np.arange(width)
-        return float((self.role(probe) == TRAIN).mean())
 
 
 @dataclass(frozen=True)
@@ -213,7 +211,16 @@ class PerReplica:
                 tracker.advance()
             return PerReplica(models, offsets, reads)
 
-        fitted = fit_some() if make is None else cls._of_all(fit_some, make)
+        def packed() -> processes.Packed:
+            fitted = fit_some()
+            return None, fitted.tensors() if fitted.models else {}
+
+        if make is None or processes.world() == 1:
+            fitted = fit_some()
+        else:
+            sent = [cls.of(tensors, make) for _, tensors in processes.exchange(packed) if tensors]
+            models = [model for some in sent for model in some.models]
+            fitted = PerReplica(models, [offset for some in sent for offset in some.offsets])
         tracker.finish()
         return cls(fitted.models, fitted.offsets, reads)
 
@@ -247,32 +254,11 @@ class PerReplica:
         return {name: torch.as_tensor(values) for name, values in stacked.items()}
 
     @classmethod
-    def of(cls, module: Module, make: Callable[..., ReplicaModel], reads: str = "") -> Self:
-        """From such tensors."""
-        return cls._of_tensors(module.state_dict(), make, reads)
-
-    @classmethod
-    def _of_tensors(
-        cls, tensors: Mapping[str, Tensor], make: Callable[..., ReplicaModel], reads: str
-    ) -> Self:
+    def of(cls, tensors: Mapping[str, Tensor], make: Callable[..., ReplicaModel], reads: str = "") -> Self:
+        """Return the models that such tensors hold."""
         stacked = {name: value.numpy() for name, value in tensors.items()}
         offsets = stacked.pop("offset").tolist()
         return cls([make(*each) for each in zip(*stacked.values(), strict=True)], offsets, reads)
-
-    @staticmethod
-    def _of_all(fit_some: Callable[[], PerReplica], make: Callable[..., ReplicaModel]) -> PerReplica:
-        """The models of this process and of all others."""
-        if processes.world() == 1:
-            return fit_some()
-
-        def packed() -> processes.Packed:
-            fitted = fit_some()
-            return None, fitted.tensors() if fitted.models else {}
-
-        sent = [tensors for _, tensors in processes.exchange(packed) if tensors]
-        parts = [PerReplica._of_tensors(tensors, make, "") for tensors in sent]
-        models = [model for part in parts for model in part.models]
-        return PerReplica(models, [offset for part in parts for offset in part.offsets])
 
 
 def _recorded(
@@ -289,7 +275,7 @@ def _recorded(
     if (done := call.done()) is not None:
         # Copies, in the order of the numbers: those of a file lie anywhere.
         numbers = {name: done.tensors[name].clone() for name in done.facts["numbers"]}
-        return PerReplica._of_tensors(numbers, make, "").models[0]
+        return PerReplica.of(numbers, make).models[0]
     model = fit_one(replica)
     tensors = PerReplica([model], [0.0]).tensors()
     call.finish({"numbers": list(tensors)}, tensors)

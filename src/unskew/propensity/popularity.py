@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from torch.nn import Module
@@ -81,15 +81,8 @@ class ClickRates:
         """Share of training cells that are clicked."""
         return float(self.clicks[0].sum() / self.cells[0].sum())
 
-    def users(self, code: Codes, slot: Codes | None = None) -> Floats:
-        """f of users; with their slots, from the cells of the other parts alone."""
-        return self._rates(0, code, slot)
-
-    def items(self, code: Codes, slot: Codes | None = None) -> Floats:
-        """f of items, likewise."""
-        return self._rates(1, code, slot)
-
-    def _rates(self, side: int, code: Codes, slot: Codes | None) -> Floats:
+    def of_side(self, side: Literal[0, 1], code: Codes, slot: Codes | None = None) -> Floats:
+        """Return f of users (side 0) or items (1); with slots, from the cells of the other parts alone."""
         # One more, of whom nothing is known: the rate of the average.
         clicks, cells = (np.append(each[side].sum(axis=1), 0.0)[code] for each in (self.clicks, self.cells))
         if slot is not None:
@@ -149,8 +142,8 @@ class PopularityPropensity(BasePropensity):
     def _fit_one(self, replica: ReplicaCells) -> ProductModel:
         users, items = len(self.users_), len(self.items_)
         rates = ClickRates.of_replica(replica, users=users, items=items, smoothing=self.smoothing)
-        user = rates.users(np.arange(users)) ** self.user_power
-        item = rates.items(np.arange(items)) ** self.item_power
+        user = rates.of_side(0, np.arange(users)) ** self.user_power
+        item = rates.of_side(1, np.arange(items)) ** self.item_power
         if self.space_ == "matrix":
             mean = float(user.mean() * item.mean())
         else:
@@ -162,7 +155,7 @@ class PopularityPropensity(BasePropensity):
         return room_for(self.replicas_, constant=(), user=(schema.user.size,), item=(schema.item.size,))
 
     def _scorer_of(self, trained: Module) -> Scorer:
-        return PerReplica.of(trained, ProductModel)
+        return PerReplica.of(trained.state_dict(), ProductModel)
 
 
 @dataclass(frozen=True, eq=False)

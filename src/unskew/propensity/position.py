@@ -186,7 +186,7 @@ class PositionPropensity(LogisticPropensity):
         )
 
     def _scorer_of(self, trained: Module) -> Scorer:
-        return PerReplica.of(trained, PositionModel, reads=FIELD)
+        return PerReplica.of(trained.state_dict(), PositionModel, reads=FIELD)
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,8 @@ class Segments:
     @classmethod
     def of_log(cls, log: Log, calibrator: Calibrator) -> Segments:
         """Those of a training log; an error where it has none, or not those that are named."""
-        wanted = _wanted(calibrator)
+        assert isinstance(calibrator, Multicalibrated)
+        wanted = calibrator.segments
         ids = tuple(name for name in wanted or () if name in ROLES_OF_IDS)
         names = None if wanted is None else [name for name in wanted if name not in ROLES_OF_IDS]
         if names == []:
@@ -101,20 +102,12 @@ class Segments:
             return self.encoders.part_of(coded_by, log.encoded_rows())
         return self.encoders.block("row", len(log), log.features.values)
 
-    def with_rows(self, rows: Rows, block: Block) -> Rows:
-        """Rows ``[1, n]`` with what is read of them alone."""
-        given = {CODES: block.codes, NUMBERS: block.numbers}
-        own = {name: torch.as_tensor(each, device=rows.device)[None] for name, each in given.items()}
-        return Rows(**{name: rows[name] for name in rows}, **own)
-
     def of_cells(self, rows: Rows, cell: torch.Tensor | None) -> Rows:
-        """Rows ``[R, n]`` of training cells, by their numbers in the log."""
+        """Complete rows ``[R, n]`` of training cells, by their numbers in the log."""
         if self.of_rows is None:
             return rows
         assert cell is not None
-        given = {CODES: self.of_rows.codes, NUMBERS: self.of_rows.numbers}
-        own = {name: torch.as_tensor(each, device=rows.device)[cell] for name, each in given.items()}
-        return Rows(**{name: rows[name] for name in rows}, **own)
+        return _with_block(rows, self.of_rows, cell)
 
     def columns(self, rows: Rows, line: int, count: int) -> Columns:
         """The columns of the first rows of a line."""
@@ -133,23 +126,17 @@ class Segments:
                 )
             blocks["row"] = Block(*(rows[name][line, :count].cpu().numpy() for name in (CODES, NUMBERS)))
         for role, block in blocks.items():
-            found |= self._columns_of(role, block)
-        return found
-
-    def _columns_of(self, role: Role, block: Block) -> dict[str, NDArray[Any]]:
-        assert self.encoders is not None
-        places = {"codes": 0, "numbers": 0}
-        found: dict[str, NDArray[Any]] = {}
-        for encoder in self.encoders.of_role(role):
-            is_number = encoder.field.kind == "number"
-            kind = "numbers" if is_number else "codes"
-            start, width = places[kind], encoder.field.width
-            places[kind] += width
-            column = getattr(block, kind)[:, start]
-            if width == 2 and is_number:
-                # The second column says where the first is missing.
-                column = np.where(block.numbers[:, start + 1] > 0, np.nan, column)
-            found[encoder.feature.name] = column
+            places = {"codes": 0, "numbers": 0}
+            for encoder in self.encoders.of_role(role):
+                is_number = encoder.field.kind == "number"
+                kind = "numbers" if is_number else "codes"
+                start, width = places[kind], encoder.field.width
+                places[kind] += width
+                column = getattr(block, kind)[:, start]
+                if width == 2 and is_number:
+                    # The second column says where the first is missing.
+                    column = np.where(block.numbers[:, start + 1] > 0, np.nan, column)
+                found[encoder.feature.name] = column
         return found
 
 
@@ -184,12 +171,14 @@ class SegmentReader(Reader):
         return self._with(asked, self.segments.encoders.block("row", len(table), given))
 
     def _with(self, asked: Asked, block: Block) -> Asked:
-        return asked._replace(rows=self.segments.with_rows(asked.rows, block))
+        return asked._replace(rows=_with_block(asked.rows, block, None))
 
 
-def _wanted(calibrator: Calibrator) -> Sequence[str] | None:
-    assert isinstance(calibrator, Multicalibrated)
-    return calibrator.segments
+def _with_block(rows: Rows, block: Block, at: torch.Tensor | None) -> Rows:
+    """Return rows with what is read of them alone, at some places of a block."""
+    given = {CODES: block.codes, NUMBERS: block.numbers}
+    own = {name: torch.as_tensor(each, device=rows.device)[at] for name, each in given.items()}
+    return Rows(**{name: rows[name] for name in rows}, **own)
 
 
 def _described(log: Log, names: Sequence[str] | None) -> Log:

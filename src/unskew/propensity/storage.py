@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
 
 from unskew import processes
 from unskew.calibration import Calibrator, calibrator_from_dict
@@ -18,7 +15,7 @@ from unskew.errors import UnskewError
 from unskew.estimator import Estimator, plain_params
 from unskew.io.digest import digest_of
 from unskew.io.files import CONFIG
-from unskew.log import Encoders, Schema, Space
+from unskew.log import Schema, Space
 from unskew.propensity.network import Propensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.segments import Segments
@@ -98,8 +95,20 @@ def propensity_digest(propensity: Any) -> str | None:
         [None if each is None else each.to_dict() for each in propensity.calibrators_],
         *((each.name, each.buckets) for each in (propensity.users_, propensity.items_)),
         *(each.ids for each in (propensity.users_, propensity.items_)),
-        *(part for name, value in tensors.items() for part in (name, _array(value))),
-        *(part for each in encoders for part in _parts_of(each)),
+        *(value for name, of in tensors.items() for value in (name, np.asarray(of.detach().cpu().numpy()))),
+        *(
+            value
+            for each in encoders
+            for value in (
+                each.to_dict(),
+                *(
+                    value
+                    for role, block in each.tables.items()
+                    for value in (role, block.codes, block.numbers)
+                ),
+                *(value for role_and_seen in each.seen.items() for value in role_and_seen),
+            )
+        ),
     )
 
 
@@ -113,18 +122,6 @@ def _is_own(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _array(tensor: Tensor) -> NDArray[Any]:
-    return np.asarray(tensor.detach().cpu().numpy())
-
-
-def _parts_of(encoders: Encoders) -> Iterator[Any]:
-    yield encoders.to_dict()
-    for role, block in encoders.tables.items():
-        yield from (role, block.codes, block.numbers)
-    for role, seen in encoders.seen.items():
-        yield from (role, seen)
-
-
 def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -> BasePropensity | None:
     """The propensity of a run folder, or of one that ``save`` wrote, of whatever kind; None if there is none.
 
@@ -133,16 +130,28 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
     saved = SavedFolder.of(folder)
     if "propensity" not in saved.config:
         return None
-    kind = _kind(saved)
+    name = saved.entry("propensity", "kind", kind=str)
+    kind: type[BasePropensity]
+    if name in ELSEWHERE:
+        module, _, of = ELSEWHERE[name].partition(":")
+        kind = getattr(importlib.import_module(module), of)
+    elif name == Propensity.name:
+        kind = Propensity
+    elif name in PROPENSITIES and PROPENSITIES[name].saves:
+        kind = PROPENSITIES[name]
+    else:
+        raise saved.damaged(CONFIG, f"propensity.kind is {name!r}")
     propensity = saved.restored(kind, "propensity", "params", **kind.makers)
-    for name, of in kind.facts.items():
-        setattr(propensity, name, saved.entry("propensity", name.rstrip("_"), kind=of))
-    seeds, space = saved.seeds("propensity", "seeds"), _space(saved)
+    for fact, type_ in kind.facts.items():
+        setattr(propensity, fact, saved.entry("propensity", fact.rstrip("_"), kind=type_))
+    seeds, space = saved.seeds("propensity", "seeds"), saved.entry("propensity", "space", kind=str)
+    if space not in get_args(Space):
+        raise saved.damaged(CONFIG, f"propensity.space is {space!r}")
     propensity.seeds_, propensity.design_ = seeds, propensity._design()
     encoders = saved.encoders() if propensity.reads_features else None
     propensity.encoders_ = None if encoders is None else encoders.select(propensity.fields)
     saved.check_shapes(lambda schema: {PREFIX: propensity._untrained(_schema(propensity, schema))}, WEIGHTS)
-    propensity._place(seeds, saved.vocabulary("users"), saved.vocabulary("items"), space, device)
+    propensity._place(seeds, saved.vocabulary("users"), saved.vocabulary("items"), cast(Space, space), device)
     if propensity.calibrator is not None and propensity.calibrator.reads_features:
         wanted = propensity.calibrator.get_params(deep=False)["segments"]
         propensity.segments_ = Segments.of_encoders(saved.encoders(), wanted)
@@ -158,25 +167,6 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
 def _schema(propensity: BasePropensity, schema: Schema) -> Schema:
     """What its models read of a schema."""
     return schema.select(propensity.fields) if propensity.reads_features else schema.ids
-
-
-def _kind(saved: SavedFolder) -> type[BasePropensity]:
-    name = saved.entry("propensity", "kind", kind=str)
-    if name in ELSEWHERE:
-        module, _, kind = ELSEWHERE[name].partition(":")
-        return cast("type[BasePropensity]", getattr(importlib.import_module(module), kind))
-    if name == Propensity.name:
-        return Propensity
-    if name not in PROPENSITIES or not PROPENSITIES[name].saves:
-        raise saved.damaged(CONFIG, f"propensity.kind is {name!r}")
-    return PROPENSITIES[name]
-
-
-def _space(saved: SavedFolder) -> Space:
-    space = saved.entry("propensity", "space", kind=str)
-    if space not in get_args(Space):
-        raise saved.damaged(CONFIG, f"propensity.space is {space!r}")
-    return cast(Space, space)
 
 
 def _calibrators(saved: SavedFolder, wanted: int, *, calibrated: bool) -> list[Calibrator | None]:

@@ -25,7 +25,7 @@ from unskew.leaks import require_no_leaks
 from unskew.metrics.clip import resolve_clip
 from unskew.progress import SILENT, Progress, memory_mb
 from unskew.propensity import InSampleWarning, NaiveBayesPropensity, registered_name
-from unskew.propensity.in_sample import warn_if_in_sample
+from unskew.propensity.given import warn_if_in_sample
 from unskew.run.protocol import Protocol, protocol_of
 from unskew.run.run_config import RunConfig
 from unskew.run.run_fields import with_fields

@@ -21,7 +21,7 @@ from unskew.leaks import require_no_leaks
 from unskew.log import Log, StreamedLog
 from unskew.progress import Progress
 from unskew.propensity import InSampleWarning, choice
-from unskew.propensity.in_sample import warn_if_in_sample
+from unskew.propensity.given import warn_if_in_sample
 from unskew.propensity.propensity import BasePropensity
 from unskew.run.protocol import Protocol
 from unskew.run.run_fields import with_fields
