@@ -135,7 +135,13 @@ class DebiasedClassifier(TwoClasses):
         X, y = indexable(X, column_or_1d(y, warn=True))
         rows = _num_samples(X)
         clicked = np.ones(rows, dtype=bool) if click is None else _as_clicks(click, rows)
-        outcome = self._outcome(y, clicked)
+        outcome = np.zeros(rows, dtype=np.int64)
+        outcome[clicked] = self._set_classes(
+            y[clicked],
+            one="the conversions of clicks are of 1 class",
+            remedy="give clicks of both classes",
+            mend="train one class against the rest",
+        )
         p = None if self.method == "naive" else self._propensities(X, clicked, propensity, click is None)
         X = self._inputs(X)
         own = np.ones(rows) if sample_weight is None else _check_sample_weight(sample_weight, X)
@@ -155,7 +161,8 @@ class DebiasedClassifier(TwoClasses):
             elif sample_weight is not None:
                 keyword = {_weight_keyword(self.estimator): own[clicked]}
             named = self.classes_[outcome[clicked]]
-            self.estimator_ = clone(self.estimator).fit(_some(X, clicked), named, **keyword)
+            rows_clicked = X if clicked.all() else _safe_indexing(X, np.flatnonzero(clicked))
+            self.estimator_ = clone(self.estimator).fit(rows_clicked, named, **keyword)
         self._set_features(self.estimator_)
         return self
 
@@ -180,17 +187,6 @@ class DebiasedClassifier(TwoClasses):
             "method 'dr' needs an imputer of conversions",
             "give imputer= a classifier",
         )
-
-    def _outcome(self, y: NDArray[Any], clicked: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The class of each clicked row; 0 elsewhere."""
-        outcome = np.zeros(len(clicked), dtype=np.int64)
-        outcome[clicked] = self._set_classes(
-            y[clicked],
-            one="the conversions of clicks are of 1 class",
-            remedy="give clicks of both classes",
-            mend="train one class against the rest",
-        )
-        return outcome
 
     def _propensities(
         self, X: Any, clicked: NDArray[np.bool_], given: Any, all_clicked: bool
@@ -267,10 +263,6 @@ class DebiasedClassifier(TwoClasses):
         if not isinstance(frame, nw.DataFrame) or self.propensity not in frame.columns:
             return X
         return frame.drop(self.propensity).to_native()
-
-
-def _some(X: Any, chosen: NDArray[np.bool_]) -> Any:
-    return X if chosen.all() else _safe_indexing(X, np.flatnonzero(chosen))
 
 
 def _column(X: Any, name: str, *, numbers: bool = True) -> NDArray[Any]:

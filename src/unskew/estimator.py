@@ -282,11 +282,8 @@ def _choices(wanted: Any) -> Iterator[str]:
         for choice in choices:
             yield from _choices(choice)
     else:
-        yield _WORDS.get(wanted) or f"{_article(wanted.__name__)} {wanted.__name__} object"
-
-
-def _article(name: str) -> str:
-    return "an" if name[0] in "AEIOU" else "a"
+        name = wanted.__name__
+        yield _WORDS.get(wanted) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name} object"
 
 
 def _remedy(value: Any, wanted: Any, field: dataclasses.Field[Any]) -> str:

@@ -70,8 +70,7 @@ def evaluate(
     a user's own test items are ranked, over users with at least one conversion; ties are broken at random by
     ``seed``.
     """
-    measured, _, _ = _measured(model, test, ks, seed)
-    return _values(measured)
+    return _values(_measured(*_scored(model, test), test, ks, seed))
 
 
 def evaluate_users(
@@ -84,19 +83,20 @@ def evaluate_users(
     intervals of it). All metrics are ratios of sums by user and exact; the pooled AUC is exact to first
     order.
     """
-    measured, users, score = _measured(model, test, ks, seed)
+    score, has_level = _scored(model, test)
+    measured = _measured(score, has_level, test, ks, seed)
+    users = UserBootstrap.of(test.user[test.clicked])
     resampled = {}
     for name, lines in measured.items():
-        top, bottom = (np.stack([sums[part] for _, sums in lines]) for part in (0, 1))
+        top, bottom = (np.stack([sums[line] for _, sums in lines]) for line in (0, 1))
         resampled[name] = users.ratios(top, bottom)
+    together = None
+    if len(score) > 1:
+        of_mean = _values(_measured(score.mean(axis=0)[None], has_level, test, ks, seed))
+        together = {name: float(value[0]) for name, value in of_mean.items()}
     members = evaluate_members(model, test, ks=ks, seed=seed) if getattr(model, "members", 1) > 1 else None
     mean = None if members is None else {name: each.mean(axis=1) for name, each in members.items()}
-    return Evaluated(
-        values=_values(measured),
-        resampled=resampled,
-        members=mean,
-        together=None if len(score) == 1 else _together(score, model, test, ks, seed),
-    )
+    return Evaluated(_values(measured), resampled, mean, together)
 
 
 def evaluate_members(
@@ -107,76 +107,57 @@ def evaluate_members(
     What members reach on average, beside what their ensemble does, is what averaging is worth.
     """
     lines = model.predict_members_each(test.take(test.clicked))
-    measured, _, _ = _measured(_Scored(np.concatenate(lines), model), test, ks, seed)
+    has_level = getattr(model, "predicts_rates", True)
+    measured = _measured(np.concatenate(lines), has_level, test, ks, seed)
     return {name: values.reshape(lines.shape[:2]) for name, values in _values(measured).items()}
-
-
-@dataclass(frozen=True, eq=False)
-class _Scored:
-    """Predictions of the clicked rows of a test log, in the place of the model that made them."""
-
-    lines: Floats
-    model: Any
-
-    @property
-    def predicts_rates(self) -> bool:
-        """Of the model."""
-        return getattr(self.model, "predicts_rates", True)
-
-    def predict_each(self, log: Log) -> Floats:
-        """``[lines, n]``."""
-        return self.lines
-
-
-def _together(
-    score: Floats, model: ConversionModel, test: Log, ks: Sequence[int], seed: int
-) -> dict[str, float]:
-    """Of the mean prediction of all seeds."""
-    measured, _, _ = _measured(_Scored(score.mean(axis=0)[None], model), test, ks, seed)
-    return {name: float(value[0]) for name, value in _values(measured).items()}
 
 
 def _values(measured: Measured) -> dict[str, Floats]:
     return {name: np.array([value for value, _ in lines]) for name, lines in measured.items()}
 
 
-def _measured(
-    model: ConversionModel, test: Log, ks: Sequence[int], seed: int
-) -> tuple[Measured, UserBootstrap, Floats]:
+def _scored(model: ConversionModel, test: Log) -> tuple[Floats, bool]:
+    """Return predictions of the clicked rows of a test log, and whether they are rates."""
     if isinstance(model, type) or not hasattr(model, "predict_each"):
         raise ParameterError(f"{model!r} is not a trained model", remedy="give what fit returns")
     require_log(test, "the test log", "give a Log, such as data.test")
-    clicked = test.clicked
-    if not len(clicked):
+    if not len(test.clicked):
         raise DataError(
             "the test log has no clicked row, and so no conversion to judge by",
             remedy="give a test log with conversions",
         )
-    rows = test.take(clicked)
     outcome = test.known_conversion()
     if outcome.min() == outcome.max():
         raise DataError(
             f"every conversion of the test log is {outcome[0]:g}: nothing can be ranked",
             remedy="give a test log with converted and unconverted rows",
         )
-    has_level = getattr(model, "predicts_rates", True)
-    users = UserBootstrap.of(rows.user)
-    scores = model.predict_each(rows)
+    return model.predict_each(test.take(test.clicked)), getattr(model, "predicts_rates", True)
+
+
+def _measured(scores: Floats, has_level: bool, test: Log, ks: Sequence[int], seed: int) -> Measured:
+    user, outcome = test.user[test.clicked], test.known_conversion()
+    users = UserBootstrap.of(user)
 
     def of_line(score: Floats) -> dict[str, tuple[float, UserSums]]:
+        ranking = user_ranking(user=user, outcome=outcome, score=score, ks=tuple(ks), seed=seed)
+        counted = users.placed(ranking.user, np.ones(len(ranking.user)))
         return {
-            **_aucs(rows.user, outcome, score, users),
+            **_aucs(user, outcome, score, users),
             **(_level(score, outcome, users) if has_level else {}),
-            **_ranking(rows.user, outcome, score, tuple(ks), seed, users),
+            **{
+                name: (float(values.mean()), (users.placed(ranking.user, values), counted))
+                for name, values in ranking.values.items()
+            },
         }
 
     measured: Measured = {}
     # Nearly all of the time is sorting, which leaves Python to others.
     with ThreadPoolExecutor(min(len(scores), usable_cores())) as pool:
-        for found in pool.map(of_line, scores):
-            for name, each in found.items():
-                measured.setdefault(name, []).append(each)
-    return measured, users, scores
+        for figures in pool.map(of_line, scores):
+            for name, figure in figures.items():
+                measured.setdefault(name, []).append(figure)
+    return measured
 
 
 def _aucs(
@@ -193,22 +174,6 @@ def _aucs(
             float(each.mean()) if len(each) else float("nan"),
             (users.placed(both, each), users.placed(both, np.ones(len(each)))),
         ),
-    }
-
-
-def _ranking(
-    user: NDArray[np.int32],
-    outcome: NDArray[np.float32],
-    score: Floats,
-    ks: tuple[int, ...],
-    seed: int,
-    users: UserBootstrap,
-) -> dict[str, tuple[float, UserSums]]:
-    ranking = user_ranking(user=user, outcome=outcome, score=score, ks=ks, seed=seed)
-    counted = users.placed(ranking.user, np.ones(len(ranking.user)))
-    return {
-        name: (float(values.mean()), (users.placed(ranking.user, values), counted))
-        for name, values in ranking.values.items()
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,6 @@ from unskew.propensity.propensity import BasePropensity
 from unskew.seeds import stream
 
 Floats = NDArray[np.float64]
-MetricName = Literal["auc", "nll"]
 
 REPETITIONS = 3
 """Permutations of each field."""
@@ -93,7 +92,7 @@ class Importance:
     fields: tuple[FieldImportance, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
@@ -128,7 +127,7 @@ class ValueCalibration:
     off: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
@@ -177,7 +176,9 @@ def field_importance(
         )
     judged = _judged(model, log, rows, weight, most_rows, seed)
     counts = len(judged.outcome), int(judged.outcome.sum()), judged.is_sample
-    if not judged.tells():
+    there = judged.weight > 0
+    positives, total = (there * judged.outcome).sum(axis=1), there.sum(axis=1)
+    if min(positives.min(), (total - positives).min()) < LEAST_OF_EACH:
         return Importance(judged.name, *counts, math.nan, math.nan, ())
     before = _measured(judged, judged.predict(judged.rows))
     random = np.random.default_rng(stream(seed, "fields"))
@@ -187,9 +188,19 @@ def field_importance(
         for _ in range(repetitions):
             order = torch.as_tensor(random.permutation(len(judged.outcome)), device=judged.rows.device)
             after.append(_measured(judged, judged.predict(change(judged.rows, order))))
+        # What is lost, seed by seed: AUC falls, and NLL rises.
         losses = {
-            metric: _loss([_difference(metric, before, each) for each in after], judged.user)
-            for metric in ("auc", "nll")
+            metric: _loss(
+                [
+                    [
+                        (sign * (b[0] - a[0]), sign * (b[1] - a[1]))
+                        for b, a in zip(before[metric], each[metric], strict=True)
+                    ]
+                    for each in after
+                ],
+                judged.user,
+            )
+            for metric, sign in (("auc", 1), ("nll", -1))
         }
         found.append(FieldImportance(name, kind, **losses))
     found.sort(key=lambda each: -each.auc.mean)
@@ -251,12 +262,6 @@ class _Judged:
     is_sample: bool
     """Whether some of the rows that could be judged were left out."""
 
-    def tells(self) -> bool:
-        """Whether every seed has enough of both outcomes."""
-        there = self.weight > 0
-        positives, total = (there * self.outcome).sum(axis=1), there.sum(axis=1)
-        return bool(min(positives.min(), (total - positives).min()) >= LEAST_OF_EACH)
-
 
 def _judged(
     model: Debiaser | BasePropensity,
@@ -283,7 +288,10 @@ def _judged(
     is_sample = unlisted and len(at) + most < log.population_size
     if unlisted:
         # The pairs of D without a click are not in the log: as many are drawn as may be judged.
-        cells = _unclicked(log, min(most, log.population_size - log.n_clicks), random)
+        count = min(most, log.population_size - log.n_clicks)
+        # They are drawn without regard to repetitions.
+        drawn = random.integers(log.population_size, size=2 * count + 100)
+        cells = drawn[~np.isin(drawn, np.unique(log.cell[log.clicked]))][:count]
         user, item = (
             np.append(a, b) for a, b in zip((user, item), np.divmod(cells, log.n_items), strict=True)
         )
@@ -343,13 +351,6 @@ def _predicted_by(
             remedy="give one line for all, one for each seed, or model.validation_rows(log)",
         )
     return model.predict_lines, len(rows)
-
-
-def _unclicked(log: Log, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """Cells of D without a click, drawn without regard to repetitions."""
-    clicked = np.unique(log.cell[log.clicked])
-    drawn = random.integers(log.population_size, size=2 * count + 100)
-    return drawn[~np.isin(drawn, clicked)][:count]
 
 
 def sampled_rows(outcome: Floats, most: int, random: np.random.Generator) -> tuple[NDArray[np.intp], Floats]:
@@ -431,15 +432,6 @@ def nll_and_influence(score: Floats, outcome: Floats, weight: Floats) -> tuple[f
     share = weight / weight.sum()
     value = float(share @ loss)
     return value, share * (loss - value)
-
-
-def _difference(metric: MetricName, before: Measured, after: Measured) -> list[tuple[float, Floats]]:
-    """What is lost, seed by seed: AUC falls, and NLL rises."""
-    sign = 1 if metric == "auc" else -1
-    return [
-        (sign * (b[0] - a[0]), sign * (b[1] - a[1]))
-        for b, a in zip(before[metric], after[metric], strict=True)
-    ]
 
 
 def _loss(repeated: Sequence[list[tuple[float, Floats]]], user: NDArray[np.integer[Any]]) -> Loss:

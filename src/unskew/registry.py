@@ -73,7 +73,13 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
 
     def __iter__(self) -> Iterator[str]:
         self._complete()
-        return iter(sorted(self._entries, key=self._place))
+
+        def place(name: str) -> tuple[bool, float, str]:
+            """Built-in entries come first, by their order; a user's own follow as they were added."""
+            built_in = self._is_built_in(self._entries[name])
+            return not built_in, self._orders[name], name if built_in else ""
+
+        return iter(sorted(self._entries, key=place))
 
     def __len__(self) -> int:
         self._complete()
@@ -113,11 +119,6 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
             kind.__name__ == self.base and kind.__module__.startswith(f"{self.package}.")
             for kind in thing.__mro__[1:]
         )
-
-    def _place(self, name: str) -> tuple[bool, float, str]:
-        """Built-in entries come first, by their order; a user's own follow as they were added."""
-        built_in = self._is_built_in(self._entries[name])
-        return not built_in, self._orders[name], name if built_in else ""
 
     def _is_built_in(self, entry: Entry) -> bool:
         return entry.__module__.startswith(f"{self.package}.")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from unskew.errors import DataError, LeakWarning, ParameterError
-from unskew.leaks.groups import ValueGroup, groups_of
+from unskew.leaks.groups import groups_of
 from unskew.log import Feature, Log, require_log
 from unskew.log.described import Described
 from unskew.log.kinds import TimePart
@@ -174,7 +174,14 @@ def require_no_leaks(log: Log, allow: Iterable[str] = ()) -> list[Leak]:
     if not others:
         for leak in leaks:
             if leak.column not in allowed:
-                warnings.warn(_doubt(leak), LeakWarning, stacklevel=2)
+                warnings.warn(
+                    f"column '{leak.column}': {leak.found}. If it was written after the {leak.outcome},"
+                    " leave it"
+                    f" out (--ignore {leak.column}); if it is known before, allow it (--allow-leak"
+                    f" {leak.column})",
+                    LeakWarning,
+                    stacklevel=2,
+                )
         return leaks
     first, *more = others
     verb = "leaks" if len(more) == 1 else "leak"
@@ -184,14 +191,6 @@ def require_no_leaks(log: Log, allow: Iterable[str] = ()) -> list[Leak]:
         where=f"column '{first.column}'",
         remedy=f"leave it out (--ignore {first.column}), or allow it if it is known before the outcome"
         f" (--allow-leak {first.column})",
-    )
-
-
-def _doubt(leak: Leak) -> str:
-    """Return the warning about a column that may be a leak."""
-    return (
-        f"column '{leak.column}': {leak.found}. If it was written after the {leak.outcome}, leave it out"
-        f" (--ignore {leak.column}); if it is known before, allow it (--allow-leak {leak.column})"
     )
 
 
@@ -214,13 +213,6 @@ class _Outcome(NamedTuple):
         return min(positives, len(self.positive) - positives)
 
 
-class _Sample(NamedTuple):
-    """Rows of the log, whether each has the outcome."""
-
-    rows: NDArray[np.int64]
-    positive: NDArray[np.bool_]
-
-
 def _outcomes(log: Log) -> Iterator[_Outcome]:
     # What only conversions have, only clicks have too: conversions say it better.
     if log.conversion is not None:
@@ -234,7 +226,7 @@ def _leak_of(
     described: Described,
     feature: Feature,
     outcomes: list[_Outcome],
-    samples: list[tuple[_Outcome, _Sample]],
+    samples: list[tuple[_Outcome, _Outcome]],
 ) -> Leak | None:
     values = described.values[feature.name]
     place = _places(log, feature)
@@ -250,7 +242,13 @@ def _leak_of(
         return leak
     for outcome, sample in samples:
         pair = log.cell[sample.rows].astype(np.uint64)
-        found, by = _auc(values.take(place[sample.rows]), sample.positive, splitmix64(pair))
+        looked, by = values.take(place[sample.rows]), ""
+        if isinstance(looked, Numbers):
+            found = auc_of_number(looked.values, sample.positive)
+        elif isinstance(looked, Texts):
+            found = _auc_of_scores(_rates(looked.codes, sample.positive, splitmix64(pair)), sample.positive)
+        else:
+            found, by = _auc_of_bag(looked, sample.positive)
         if found >= LEAK_AUC and lower_limit(found, outcome.fewer) >= LEAST_LIMIT:
             what = "clicked rows" if outcome.name == "click" else "converted clicks"
             text = f"alone{by} it tells {what} from others with an AUC of {found:.4f}"
@@ -323,15 +321,12 @@ def _value_leak(
             # Rows of one user are not so many trials of what is known of the user.
             trials = group.rows if feature.role == "row" else len(np.unique(at[group.members()]))
             if lower_limit(group.share, trials, VALUE_SIGNIFICANCE) >= least:
-                return Leak(
-                    feature.source, "value", outcome.name, _told(group, outcome, rate), group.share, stops
+                text = (
+                    f"where {group.words}, {group.hits:,} of {group.rows:,} rows have a {outcome.name}"
+                    f" ({group.share:.1%}; {rate:.1%} of all)"
                 )
+                return Leak(feature.source, "value", outcome.name, text, group.share, stops)
     return None
-
-
-def _told(group: ValueGroup, outcome: _Outcome, rate: float) -> str:
-    of_all = f"{group.share:.1%}; {rate:.1%} of all"
-    return f"where {group.words}, {group.hits:,} of {group.rows:,} rows have a {outcome.name} ({of_all})"
 
 
 def _thinned(outcome: _Outcome) -> _Outcome:
@@ -350,8 +345,12 @@ def _row_id(log: Log, feature: Feature, values: Values) -> Leak | None:
     if len(at) < LEAST_ROWS:
         return None
     keys = values.keys()[at].view(np.uint64)
-    if isinstance(values, Numbers) and not _is_counter(values.values[at]):
-        return None
+    if isinstance(values, Numbers):
+        # Whole numbers are names if they are distinct, and many or dense enough.
+        numbers = values.values[at]
+        dense = numbers.max() - numbers.min() < COUNTER_RANGE * len(numbers)
+        if (numbers != np.floor(numbers)).any() or not (dense or len(numbers) >= COUNTER_ROWS):
+            return None
     # All rows of some of the values: how often a value repeats does not depend on how many are looked at.
     step = -(-len(at) // SAMPLE)
     looked = np.flatnonzero(splitmix64(keys) % np.uint64(step) == 0)
@@ -367,14 +366,8 @@ def _row_id(log: Log, feature: Feature, values: Values) -> Leak | None:
     return Leak(feature.source, "id", None, text, share)
 
 
-def _is_counter(values: NDArray[np.float64]) -> bool:
-    """Whether numbers are whole, and many or dense enough to be names if they are distinct."""
-    dense = values.max() - values.min() < COUNTER_RANGE * len(values)
-    return bool((values == np.floor(values)).all() and (dense or len(values) >= COUNTER_ROWS))
-
-
-def _sampled(outcome: _Outcome) -> _Sample:
-    """All rows with the outcome and all without, or as many as are looked at."""
+def _sampled(outcome: _Outcome) -> _Outcome:
+    """Return all rows with the outcome and all without, or as many as are looked at."""
     random = np.random.default_rng(0)
     parts = []
     for which in (True, False):
@@ -383,16 +376,7 @@ def _sampled(outcome: _Outcome) -> _Sample:
             rows = np.sort(random.choice(rows, SAMPLE, replace=False))
         parts.append(rows)
     at = np.concatenate(parts)
-    return _Sample(outcome.rows[at], outcome.positive[at])
-
-
-def _auc(values: Values, positive: NDArray[np.bool_], pair: NDArray[np.uint64]) -> tuple[float, str]:
-    """The AUC of one feature, and what of it has this AUC where that is a part."""
-    if isinstance(values, Numbers):
-        return auc_of_number(values.values, positive), ""
-    if isinstance(values, Texts):
-        return _auc_of_scores(_rates(values.codes, positive, pair), positive), ""
-    return _auc_of_bag(values, positive)
+    return outcome._replace(rows=outcome.rows[at], positive=outcome.positive[at])
 
 
 def _auc_of_scores(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:

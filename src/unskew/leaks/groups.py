@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,8 +132,9 @@ def _of_numbers(x: NDArray[np.float64], positive: Mask, share: float) -> Iterato
     for low, high in _ranges(starts, hits, share):
         count = int(hits[high] - hits[low])
         if count >= least and _begins_with_a_jump(low, high, starts, hits):
-            words, members = _range(x, ordered[low], ordered[high - 1])
-            yield ValueGroup(words, high - low, count, members)
+            first, last = ordered[low], ordered[high - 1]
+            words = f"it is {first:.6g}" if first == last else f"it is {first:.6g} to {last:.6g}"
+            yield ValueGroup(words, high - low, count, partial(_between, x, first, last))
     yield ValueGroup("it is filled in", len(order), int(hits[-1]), lambda: ~missing)
     usual = int(np.diff(starts).argmax())
     low, high = int(starts[usual]), int(starts[usual + 1])
@@ -171,10 +173,8 @@ def _begins_with_a_jump(low: int, high: int, starts: Places, hits: Places) -> bo
     return bool(rates) and max(rates) <= MOST_BESIDE
 
 
-def _range(x: NDArray[np.float64], first: float, last: float) -> tuple[str, Members]:
-    """Return the words for a range of numbers, and what tells which rows it holds."""
-    words = f"it is {first:.6g}" if first == last else f"it is {first:.6g} to {last:.6g}"
-    return words, lambda: (x >= first) & (x <= last)
+def _between(x: NDArray[np.float64], first: float, last: float) -> Mask:
+    return np.asarray((x >= first) & (x <= last))
 
 
 def _counts(code: NDArray[np.integer[Any]], positive: Mask, size: int) -> tuple[Places, Places]:

@@ -162,14 +162,17 @@ def search(
     if unbiased is not None:
         rows, _ = _known(unbiased)
         # Each row of impressions is an event of its own, and a pair may be shown again.
-        if isinstance(log, Log) and log.space == "matrix":
-            shared = int(np.isin(log.cell_of(rows), log.cell[log.clicked]).sum())
-            if shared:
-                raise DataError(
-                    f"{shared:,} pairs of the random sample were clicked in the log",
-                    remedy="leave them out of the sample: a model that learned an outcome must not be judged"
-                    " by it",
-                )
+        shared = (
+            int(np.isin(log.cell_of(rows), log.cell[log.clicked]).sum())
+            if isinstance(log, Log) and log.space == "matrix"
+            else 0
+        )
+        if shared:
+            raise DataError(
+                f"{shared:,} pairs of the random sample were clicked in the log",
+                remedy="leave them out of the sample: a model that learned an outcome must not be judged"
+                " by it",
+            )
         if not make(candidates[0]).reads_features:
             log.users.recode(rows.user, rows.users)
             log.items.recode(rows.item, rows.items)

@@ -87,9 +87,7 @@ def ips_bias(*, propensity_true: Any, propensity_used: Any, error: Any) -> Bias:
     -0.25
     """
     p, q, e = _known(propensity_true, propensity_used, error)
-    contribution = (1 - p / q) * e
-    signed = float(contribution.mean())
-    return Bias(signed=signed, absolute=abs(signed), bound=float(np.abs(contribution).mean()))
+    return _bias((1 - p / q) * e)
 
 
 def dr_bias(*, propensity_true: Any, propensity_used: Any, error: Any, imputed: Any) -> Bias:
@@ -124,9 +122,7 @@ def snips_bias(*, propensity_true: Any, propensity_used: Any, error: Any) -> Bia
     -0.25
     """
     p, q, e = _known(propensity_true, propensity_used, error)
-    contribution = (1 - (p / q) / (p / q).mean()) * e
-    signed = float(contribution.mean())
-    return Bias(signed=signed, absolute=abs(signed), bound=float(np.abs(contribution).mean()))
+    return _bias((1 - (p / q) / (p / q).mean()) * e)
 
 
 def ips_variance(*, propensity_true: Any, propensity_used: Any, error: Any) -> float:
@@ -218,20 +214,25 @@ def split_bias(
     weighted_error = e / q
     calibration = groups.share * groups.mean(q - p) * groups.mean(weighted_error)
     refinement = groups.share * groups.covariance(q - p, weighted_error)
+    discretisation = 0.0
+    if not groups.exact:
+        spread = groups.covariance(q, q)
+        slope = np.divide(groups.covariance(p, q), spread, out=np.ones_like(spread), where=spread > 0)
+        lost = groups.share * (1 - slope) * groups.covariance(q, weighted_error)
+        discretisation = float(lost.sum())
     return BiasSplit(
         total=float(((1 - p / q) * e).mean()),
         calibration=float(calibration.sum()),
         refinement=float(refinement.sum()),
-        discretisation=0.0 if groups.exact else _discretisation(groups, p, q, weighted_error),
+        discretisation=discretisation,
         groups=len(groups.rows),
         exact=groups.exact,
     )
 
 
-def _discretisation(groups: Groups, p: Floats, q: Floats, weighted_error: Floats) -> float:
-    spread = groups.covariance(q, q)
-    slope = np.divide(groups.covariance(p, q), spread, out=np.ones_like(spread), where=spread > 0)
-    return float((groups.share * (1 - slope) * groups.covariance(q, weighted_error)).sum())
+def _bias(contribution: Floats) -> Bias:
+    signed = float(contribution.mean())
+    return Bias(signed=signed, absolute=abs(signed), bound=float(np.abs(contribution).mean()))
 
 
 def _deviation(error: Any, imputed: Any) -> Floats:

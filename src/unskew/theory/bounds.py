@@ -10,7 +10,6 @@ import numpy as np
 from unskew.errors import ParameterError
 from unskew.theory._arrays import (
     Figures,
-    Floats,
     Groups,
     clicks,
     numbers,
@@ -242,18 +241,15 @@ def estimable_parts(
     weight = 1.0 / q
     mean_weight = groups.mean(weight)
     gap = np.abs(groups.mean(q) - groups.mean(clicked.astype(np.float64)))
+    # E|frequency − q̄| in each group of calibrated propensities, by the normal law: √(2/π) σ.
+    noise = np.sqrt(2 / np.pi * groups.mean(q * (1 - q)) / groups.rows)
     return EstimableParts(
         weight_check=float(weight[clicked].sum() / len(q)),
         weight_check_standard_error=float(np.sqrt((weight[clicked] ** 2).sum()) / len(q)),
         calibration_bound=largest * float((groups.share * gap * mean_weight).sum()),
-        calibration_noise=largest * float((groups.share * _mean_noise(groups, q) * mean_weight).sum()),
+        calibration_noise=largest * float((groups.share * noise * mean_weight).sum()),
         groups=len(groups.rows),
     )
-
-
-def _mean_noise(groups: Groups, q: Floats) -> Floats:
-    """E|frequency − q̄| in each group of calibrated propensities, by the normal law: √(2/π) σ."""
-    return np.sqrt(2 / np.pi * groups.mean(q * (1 - q)) / groups.rows)
 
 
 def _loss_bound(error_max: float) -> float:
