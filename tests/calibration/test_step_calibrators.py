@@ -1,4 +1,4 @@
-"""Histogram, scaling-binning and IC-IPW, and the lookup that all step maps share."""
+"""Histogram, scaling-binning and IC-IPW, and edges between scores."""
 
 from __future__ import annotations
 
@@ -6,42 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from contracts.calibrator_contract import skewed_rows
 from unskew.calibration import ICIPW, Histogram, Platt, ScalingBinning
-from unskew.calibration.step_calibrator import COMPILED_FROM, Lookup, edges_between
+from unskew.calibration.step_calibrator import edges_between
 from unskew.metrics.sketch import CalibrationSketch
 
 unit = st.one_of(st.sampled_from([0.0, 1.0, 0.01, 0.5, 1e-38, 5e-324]), st.floats(0, 1))
-
-
-@given(
-    edges=arrays(np.float64, st.integers(0, 60), elements=unit), score=arrays(np.float64, 50, elements=unit)
-)
-@settings(max_examples=100, deadline=None, derandomize=True)
-def test_lookup_is_searchsorted(edges, score):
-    edges = np.sort(edges)
-    score = np.concatenate([score, edges])
-    np.testing.assert_array_equal(Lookup(edges).count(score), np.searchsorted(edges, score, side="right"))
-
-
-def test_lookup_is_searchsorted_for_crowded_buckets():
-    random = np.random.default_rng(0)
-    edges = np.sort(random.normal(0.5, 1e-4, 5000))
-    score = np.concatenate([random.normal(0.5, 2e-4, 5000), random.random(5000), edges])
-    np.testing.assert_array_equal(Lookup(edges).count(score), np.searchsorted(edges, score, side="right"))
-
-
-@pytest.mark.parametrize("edges", [0, 1, 300, 5000])
-@pytest.mark.parametrize("spread", [1e-4, 0.1])
-def test_the_compiled_steps_are_those_of_numpy(edges, spread):
-    random = np.random.default_rng(edges)
-    edge = np.sort(random.normal(0.5, spread, edges).clip(0, 1))
-    value = random.random(edges + 1)
-    score = np.concatenate([[0.0, 1.0, 5e-324], edge, np.nextafter(edge, 0), random.random(COMPILED_FROM)])
-    expected = value[np.searchsorted(edge, score, side="right")]
-    np.testing.assert_array_equal(Lookup(edge).values_at(score, value), expected)
 
 
 @given(pair=st.tuples(unit, unit).filter(lambda pair: pair[0] != pair[1]))

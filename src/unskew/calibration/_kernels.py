@@ -53,51 +53,6 @@ def isotonic_with_one_more(total: Any, positive: Any) -> Any:
     return value
 
 
-@compiled()
-def pooled_starts(total: Any, positive: Any) -> Any:
-    """First group of each block of the isotonic regression of positive/total: pool adjacent violators."""
-    starts = np.empty(len(total), np.int64)
-    n = np.empty(len(total))
-    y = np.empty(len(total))
-    height = 0
-    for i in range(len(total)):
-        starts[height], n[height], y[height] = i, total[i], positive[i]
-        height += 1
-        while height > 1 and y[height - 2] * n[height - 1] >= y[height - 1] * n[height - 2]:
-            height -= 1
-            n[height - 1] += n[height]
-            y[height - 1] += y[height]
-    return starts[:height].copy()
-
-
 @compiled(inline="always")
 def _turns_down(x: Any, y: Any, a: int, b: int, c: int) -> Any:
     return (x[b] - x[a]) * (y[c] - y[b]) <= (y[b] - y[a]) * (x[c] - x[b])
-
-
-@compiled()
-def step_values(score: Any, first: Any, edges: Any, values: Any, shift: int, crowded: bool, out: Any) -> None:
-    """``values[k]`` of each score, k the number of ``edges`` at or below it; the last edge is infinite.
-
-    ``first[b]`` is the first edge that can lie above a score of bucket b, the top bits of its float32
-    without the sign, which −0.0 has; ``crowded`` says whether a bucket holds more than one.
-    """
-    for i in range(len(score)):
-        p = score[i]
-        step = np.uint64(first[np.uint64(np.float32(abs(p)).view(np.uint32) >> np.uint32(shift))])
-        step += np.uint64(edges[step] <= p)
-        if crowded:
-            while edges[step] <= p:
-                step += np.uint64(1)
-        out[i] = values[step]
-
-
-@compiled()
-def segment_sums(segment: Any, by_row: Any, segments: int) -> Any:
-    """Sums ``[columns, segments]`` of each column of ``by_row [n, columns]`` over the rows of a segment."""
-    columns = by_row.shape[1]
-    sums = np.zeros((segments, columns))
-    for i in range(len(segment)):
-        for column in range(columns):
-            sums[segment[i], column] += by_row[i, column]
-    return sums.T.copy()

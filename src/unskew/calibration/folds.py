@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from unskew.calibration.grouping import Grouped, Vector, regroup
@@ -25,28 +27,23 @@ def folds_of(points: Grouped, folds: int, seed: int) -> list[tuple[Grouped, Grou
     outcome are taken to weigh the same.
     """
     coarse = _coarse(points) if len(points.score) > COARSE_ABOVE else points
-    positives = np.rint(coarse.positive_rows).astype(np.int64)
-    negatives = np.rint(coarse.rows).astype(np.int64) - positives
-    weights = [
-        mass / np.maximum(rows, 1)
-        for mass, rows in ((coarse.positive, positives), (coarse.total - coarse.positive, negatives))
-    ]
-    random = np.random.default_rng(seed)
-    share = np.full(folds, 1 / folds)
-    parts = []
-    for positive, negative in zip(
-        random.multinomial(positives, share).T, random.multinomial(negatives, share).T, strict=True
-    ):
-        weight = weights[0] * positive
-        part = Grouped(
-            score=coarse.score,
-            total=weight + weights[1] * negative,
-            positive=weight,
-            rows=(positive + negative).astype(np.float64),
-            positive_rows=positive.astype(np.float64),
-        )
-        parts.append(part.take(part.total > 0))
+    dealt = (Grouped(coarse.score, *counts) for counts in thinned(*coarse[1:], folds, seed))
+    parts = [part.take(part.total > 0) for part in dealt]
     return [(regroup(parts[:i] + parts[i + 1 :]), parts[i]) for i in range(folds)]
+
+
+def thinned(
+    total: Vector, positive: Vector, rows: Vector, positive_rows: Vector, folds: int, seed: int
+) -> Iterator[tuple[Vector, Vector, Vector, Vector]]:
+    """Yield the same four of each fold, if every row of a group falls into a fold by chance."""
+    random, share = np.random.default_rng(seed), np.full(folds, 1 / folds)
+    counts = [np.rint(positive_rows).astype(np.int64), np.rint(rows - positive_rows).astype(np.int64)]
+    masses = zip((positive, total - positive), counts, strict=True)
+    weights = [mass / np.maximum(count, 1) for mass, count in masses]
+    drawn = [random.multinomial(count, share).T.astype(np.float64) for count in counts]
+    for positives, negatives in zip(*drawn, strict=True):
+        weight = weights[0] * positives
+        yield weight + weights[1] * negatives, weight, positives + negatives, positives
 
 
 def both_classes(points: Grouped) -> bool:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from unskew.calibration.grouping import Vector, sum_by
 from unskew.calibration.step_calibrator import (
-    Lookup,
     StepCalibrator,
     block_starts,
     edges_between,
@@ -81,16 +80,13 @@ class Histogram(StepCalibrator):
         else:
             edges = np.nextafter(width_edges(self.bins)[1:-1], 1.0)
             centre = (np.arange(self.bins) + 0.5) / self.bins
-            bin_of = Lookup(edges).count(score)
+            bin_of = np.searchsorted(edges, score, side="right")
             in_bin = sum_by(bin_of, total, self.bins)
             in_bin_positive = sum_by(bin_of, positive, self.bins)
-        self._set_steps(edges, self._frequencies(in_bin, in_bin_positive, centre))
-
-    def _frequencies(self, total: Vector, positive: Vector, centre: Vector) -> Vector:
-        filled = total > 0
-        frequency = np.where(filled, positive / np.where(filled, total, 1.0), centre)
+        filled = in_bin > 0
+        frequency = np.where(filled, in_bin_positive / np.where(filled, in_bin, 1.0), centre)
         if self.smooth_all:
-            smoothed = (positive + self.smoothing) / (total + 2 * self.smoothing)
+            smoothed = (in_bin_positive + self.smoothing) / (in_bin + 2 * self.smoothing)
         else:
-            smoothed = smooth_extremes(frequency, total, self.smoothing)
-        return np.where(filled, smoothed, centre)
+            smoothed = smooth_extremes(frequency, in_bin, self.smoothing)
+        self._set_steps(edges, np.where(filled, smoothed, centre))

@@ -46,9 +46,9 @@ class ICIPW(StepCalibrator):
         blocks = pool_adjacent_violators(score, total, positive)
         pooled = 2 if blocks.positive[0] == 0 else 1
         starts = np.append(0, np.arange(pooled, len(blocks.total)))
+        edges = edges_between(blocks.last[starts[1:] - 1], blocks.first[starts[1:]])
         self._set_steps(
-            edges_between(blocks.last[starts[1:] - 1], blocks.first[starts[1:]]),
-            np.add.reduceat(blocks.positive, starts) / np.add.reduceat(blocks.total, starts),
+            edges, np.add.reduceat(blocks.positive, starts) / np.add.reduceat(blocks.total, starts)
         )
 
     def weight(self, score: Any) -> NDArray[np.float64]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 from scipy.special import logit
 
 from unskew.calibration.calibrator import inside
@@ -16,8 +17,7 @@ from unskew.estimator import require_at_least
 from unskew.registry import register
 
 
-@dataclass(frozen=True)
-class Blocks:
+class Blocks(NamedTuple):
     """Pooled neighbours: first and last score, weight and positive weight of each block, in order."""
 
     first: Vector
@@ -27,17 +27,11 @@ class Blocks:
 
 
 def pool_adjacent_violators(score: Vector, total: Vector, positive: Vector) -> Blocks:
-    """Blocks of the isotonic regression of positive/total on score (weights ``total``)."""
-    from unskew.calibration._kernels import pooled_starts
-
-    starts = pooled_starts(total, positive)
-    ends = np.append(starts[1:], len(score)) - 1
-    return Blocks(
-        first=score[starts],
-        last=score[ends],
-        total=np.add.reduceat(total, starts),
-        positive=np.add.reduceat(positive, starts),
-    )
+    """Return the blocks of the isotonic regression of positive/total on score (weights ``total``)."""
+    *starts, end = isotonic_regression(positive / total, weights=total).blocks.tolist()
+    ends = np.array([*starts[1:], end]) - 1
+    sums = (np.add.reduceat(column, starts) for column in (total, positive))
+    return Blocks(score[starts], score[ends], *sums)
 
 
 @register(order=60)
@@ -92,7 +86,7 @@ class Isotonic(StepCalibrator):
     def _predict(self, score: Vector) -> Vector:
         if self.interpolation == "step":
             return super()._predict(score)
-        step = self._lookup(self.first_[1:]).count(score)
+        step = np.searchsorted(self.first_[1:], score, side="right")
         value = self.values_.take(step)
         following = np.minimum(step + 1, len(self.values_) - 1)
         last = self.last_.take(step)

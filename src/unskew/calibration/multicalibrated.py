@@ -191,7 +191,7 @@ class Multicalibrated(Calibrator):
 
     def _fit_cells(self, cells: SegmentCells) -> None:
         sizes = self._sizes()
-        judged = cross_validated(
+        loss, error, total = cross_validated(
             cells,
             sizes,
             strength=self.strength,
@@ -200,11 +200,11 @@ class Multicalibrated(Calibrator):
             seed=self.seed,
             monotone=self.monotone,
         )
-        best = int(np.argmin(judged.loss))
-        gain = judged.loss[0] - judged.loss[best]
-        if gain <= judged.error[best]:
+        best = int(np.argmin(loss))
+        gain = loss[0] - loss[best]
+        if gain <= error[best]:
             return
-        self.gain_, self.gain_error_ = float(gain / judged.total), float(judged.error[best] / judged.total)
+        self.gain_, self.gain_error_ = float(gain / total), float(error[best] / total)
         base = Base.of(cells, self.strength)
         boosting = Boosting(cells, sizes, base, monotone=self.monotone)
         while self.rounds_ < best and boosting.step():

@@ -55,7 +55,5 @@ class ScalingBinning(StepCalibrator):
         self.message_ = scaling.message_
         starts = equal_mass_starts(total, self.bins)
         scaled = inside(scaling._predict(score))
-        self._set_steps(
-            edges_between(score[starts[1:] - 1], score[starts[1:]]),
-            np.add.reduceat(total * scaled, starts) / np.add.reduceat(total, starts),
-        )
+        edges = edges_between(score[starts[1:] - 1], score[starts[1:]])
+        self._set_steps(edges, np.add.reduceat(total * scaled, starts) / np.add.reduceat(total, starts))

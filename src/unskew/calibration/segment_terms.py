@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import expit
 
 from unskew.calibration.calibrator import logits
+from unskew.calibration.folds import thinned
 from unskew.calibration.grouping import Grouped, Vector, sum_by
 from unskew.calibration.platt import Platt
 from unskew.calibration.segment_columns import Codes
@@ -129,21 +130,8 @@ def dealt(cells: SegmentCells, folds: int, seed: int) -> Iterator[SegmentCells]:
     For merged rows that is multinomial thinning of each cell's positives and negatives, so that the order of
     rows does not matter. Rows of one cell and outcome are taken to weigh the same.
     """
-    random = np.random.default_rng(seed)
-    share = np.full(folds, 1 / folds)
-    counts = [np.rint(cells.positive_rows), np.rint(cells.rows - cells.positive_rows)]
-    masses = [cells.positive, cells.total - cells.positive]
-    weight = [mass / np.maximum(count, 1) for mass, count in zip(masses, counts, strict=True)]
-    drawn = [random.multinomial(count.astype(np.int64), share).T for count in counts]
-    for positives, negatives in zip(*drawn, strict=True):
-        positive = weight[0] * positives
-        total = positive + weight[1] * negatives
-        yield cells._replace(
-            total=total,
-            positive=positive,
-            rows=(positives + negatives).astype(np.float64),
-            positive_rows=positives.astype(np.float64),
-        )
+    for counts in thinned(*cells[2:], folds, seed):
+        yield SegmentCells(cells.code, cells.score, *counts)
 
 
 @dataclass(frozen=True)
@@ -257,11 +245,8 @@ class Boosting:
         """Improve one term; False where none promises enough."""
         q = expit(self.eta)
         residual, curvature = self.cells.positive - self.cells.total * q, self.cells.total * _variance(q)
-        by_row = np.empty((len(q), 5))
-        by_row[:, 0], by_row[:, 2] = residual, curvature
-        by_row[:, 1], by_row[:, 3] = residual * self.t, curvature * self.t
-        by_row[:, 4] = by_row[:, 3] * self.t
-        best, step = self._best(by_row)
+        sloped = curvature * self.t
+        best, step = self._best((residual, residual * self.t, curvature, sloped, sloped * self.t))
         self._rounds += 1
         if self._worth(best, step) < LEAST_GAIN:
             return False
@@ -279,7 +264,7 @@ class Boosting:
             eta += term.of(term.segment(code), t)
         return np.asarray(eta)
 
-    def _best(self, by_row: Vector) -> tuple[tuple[int, ...], _Step]:
+    def _best(self, by_row: Sequence[Vector]) -> tuple[tuple[int, ...], _Step]:
         """The term that promises most, and its step."""
         steps: dict[tuple[int, ...], _Step] = {}
         ask_all = self._rounds % ASKED_AGAIN == 0
@@ -288,7 +273,12 @@ class Boosting:
                 break
             steps[name] = self._asked(name, by_row)
         if self._rounds == 0:
-            pairs = self._pairs({name[0]: self._promised[name] for name in steps})
+            alone = sorted((name[0] for name in steps), key=lambda place: -self._promised[(place,)])
+            pairs = [
+                self._named(pair)
+                for pair in combinations(sorted(alone[:MOST_CROSSED]), 2)
+                if np.prod([self.sizes[place] + 1 for place in pair]) <= MOST_CELLS
+            ]
             crossed = {name: self._asked(name, by_row) for name in pairs}
             kept = sorted(pairs, key=lambda name: -self._promised[name])[:MOST_PAIRS]
             steps |= {name: crossed[name] for name in kept}
@@ -300,7 +290,7 @@ class Boosting:
             best = max(steps, key=lambda name: self._promised[name])
         return best, steps[best]
 
-    def _asked(self, name: tuple[int, ...], by_row: Vector) -> _Step:
+    def _asked(self, name: tuple[int, ...], by_row: Sequence[Vector]) -> _Step:
         """The step of a term; what it promises is noted."""
         step = self._step(name, by_row)
         self._promised[name] = self._worth(name, step) / CROSSING ** (len(name) - 1)
@@ -309,14 +299,6 @@ class Boosting:
     def _worth(self, name: tuple[int, ...], step: _Step) -> float:
         """The gain, less the degrees of freedom that the term does not have yet."""
         return step.gain - max(0.0, step.freedom - self._freedom.get(name, 0.0))
-
-    def _pairs(self, worth: dict[int, float]) -> list[tuple[int, ...]]:
-        best = sorted(sorted(worth, key=lambda place: -worth[place])[:MOST_CROSSED])
-        return [
-            self._named(pair)
-            for pair in combinations(best, 2)
-            if np.prod([self.sizes[place] + 1 for place in pair]) <= MOST_CELLS
-        ]
 
     def _named(self, columns: tuple[int, ...]) -> tuple[int, ...]:
         """The columns themselves, once their segments are known."""
@@ -327,16 +309,14 @@ class Boosting:
         shape = tuple(self.sizes[place] + 1 for place in columns)
         return Term(columns, shape, np.zeros((2, int(np.prod(shape)))))
 
-    def _step(self, name: tuple[int, ...], by_row: Vector) -> _Step:
+    def _step(self, name: tuple[int, ...], by_row: Sequence[Vector]) -> _Step:
         """A Newton step of all segments of a term, 2×2 each, or of their levels alone if worth more.
 
-        ``by_row`` has a gradient in level and slope and the three numbers of the curvature, ``[n, 5]``.
+        ``by_row`` has a gradient in level and slope and the three numbers of the curvature, ``[n]`` each.
         """
-        from unskew.calibration._kernels import segment_sums
-
         term = self.terms.get(name) or self._empty(name)
         segment, count = self._segments[name], term.value.shape[1]
-        g0, g1, h00, h01, h11 = segment_sums(segment, by_row, count)
+        g0, g1, h00, h01, h11 = (sum_by(segment, column, count) for column in by_row)
         gradient = np.stack([g0, g1]) - self.base.prior * term.value
         a, d = h00 + self.base.prior, h11 + self.base.prior
         determinant = a * d - h01 * h01
@@ -353,7 +333,9 @@ class Boosting:
     def _take(self, name: tuple[int, ...], wanted: Vector) -> bool:
         """Move a term as far as the penalised likelihood rises."""
         term = self.terms.get(name) or self._empty(name)
-        wanted = self._monotone(name, wanted) if self.monotone else wanted
+        if self.monotone:
+            # Even the least slopes of all terms together leave the whole slope at 0 or above.
+            wanted = np.stack([wanted[0], np.maximum(wanted[1], -self._least_slope(name))])
         segment, before = self._segments[name], self._likelihood - self._penalty(term.value)
         for halving in range(HALVINGS):
             value = term.value + (wanted - term.value) / 2**halving
@@ -365,10 +347,6 @@ class Boosting:
                 self._likelihood = likelihood
                 return True
         return False
-
-    def penalised(self, eta: Vector, value: Vector) -> float:
-        """The log-likelihood of η, less the penalty of one term's values."""
-        return self._likelihood_of(eta) - self._penalty(value)
 
     def _likelihood_of(self, eta: Vector) -> float:
         return float(self.cells.positive @ eta - self.cells.total @ np.logaddexp(0, eta))
@@ -398,22 +376,10 @@ class Boosting:
                 self._likelihood = likelihood
                 return
 
-    def _monotone(self, name: tuple[int, ...], wanted: Vector) -> Vector:
-        """Slopes cut so that even the least of all terms together leave the whole slope at 0 or above."""
-        return np.stack([wanted[0], np.maximum(wanted[1], -self._least_slope(name))])
-
     def _least_slope(self, name: tuple[int, ...]) -> float:
         """The slope in t of the worst combination of segments, without one term."""
         others = sum(min(0.0, each.value[1].min()) for key, each in self.terms.items() if key != name)
         return max(0.0, float(self.base.slope * self.base.spread + self.common[1] + others))
-
-
-class JudgedRounds(NamedTuple):
-    """Held-out log loss after each number of rounds, as a sum over rows, and the error of its gain."""
-
-    loss: Vector
-    error: Vector
-    total: float
 
 
 def cross_validated(
@@ -425,10 +391,11 @@ def cross_validated(
     folds: int,
     seed: int,
     monotone: bool,
-) -> JudgedRounds:
-    """The loss on rows of other folds after 0 to ``rounds`` rounds; folds that lack a class are left out.
+) -> tuple[Vector, Vector, float]:
+    """Return the held-out log loss after each number of rounds, the error of its gain, and the rows' weight.
 
-    Of more than :data:`JUDGED_ROWS` rows so many are judged on.
+    The losses are sums over rows; folds that lack a class are left out. Of more than :data:`JUDGED_ROWS` rows
+    so many are judged on.
     """
     cells = judged_rows(cells, JUDGED_ROWS, seed)
     loss, square, total = np.zeros(rounds + 1), np.zeros(rounds + 1), 0.0
@@ -452,7 +419,7 @@ def cross_validated(
             loss[number] += part.positive @ losses[0] + negative @ losses[1]
             square[number] += part.positive**2 / np.maximum(part.positive_rows, 1) @ gain[0] ** 2
             square[number] += negative**2 / np.maximum(part.rows - part.positive_rows, 1) @ gain[1] ** 2
-    return JudgedRounds(loss, np.sqrt(square), total)
+    return loss, np.sqrt(square), total
 
 
 def _losses(eta: Vector) -> Vector:

@@ -1,4 +1,4 @@
-"""Maps that are constant between edges, and the fast way to find the step of a score. No fitting."""
+"""Maps that are constant between edges, and edges that lie well between scores. No fitting."""
 
 from __future__ import annotations
 
@@ -20,63 +20,7 @@ MANTISSA_BITS = 52
 FINEST_MANTISSA_BITS = 14
 """The finest cells that a sketch can have; its default are 7 bits."""
 
-COMPILED_FROM = 10_000
-"""Scores from which on the compiled loop is worth the milliseconds that it takes to load."""
-
-MOST_COMPILED_ROUNDS = 4
-"""The compiled loop walks over the edges of a bucket: with 2⁴ of them and more, bisection is faster."""
-
 BUCKETS = (int(np.float32(1.0).view(np.uint32)) >> BUCKET_SHIFT) + 1
-
-
-class Lookup:
-    """``np.searchsorted(edges, score, side="right")`` in constant time for edges spread like scores.
-
-    The bucket of a score bounds where its edge can be; a bisection of the few edges inside the bucket,
-    done for all scores at once, does the rest.
-
-    Examples
-    --------
-    >>> Lookup(np.array([0.25, 0.5])).count(np.array([0.1, 0.25, 0.9]))
-    array([0, 1, 2])
-    """
-
-    def __init__(self, edges: Vector) -> None:
-        self.edges = edges
-        held = np.bincount(bucket_of(edges), minlength=BUCKETS)
-        self._first = np.zeros(BUCKETS + 1, dtype=np.intp)
-        np.cumsum(held, out=self._first[1:])
-        self._rounds = int(held.max()).bit_length()
-        # One past the end is never below a score, so that the bisection needs no bounds check.
-        self._padded = np.append(edges, np.inf)
-
-    def count(self, score: Vector) -> NDArray[np.intp]:
-        """How many edges lie at or below each score."""
-        bucket = bucket_of(score)
-        low = self._first.take(bucket)
-        if self._rounds == 0:
-            return low
-        # Where a bucket holds no further edge, the next one is a later bucket's, which is above the score.
-        if self._rounds == 1:
-            low += self._padded.take(low) <= score
-            return low
-        high = self._first.take(bucket + 1)
-        for _ in range(self._rounds):
-            middle = (low + high) >> 1
-            passed = self._padded.take(middle) <= score
-            np.copyto(low, middle + 1, where=passed)
-            np.copyto(high, middle, where=~passed)
-        return low
-
-    def values_at(self, score: Vector, values: Vector) -> Vector:
-        """``values[count(score)]``."""
-        if len(score) < COMPILED_FROM or self._rounds > MOST_COMPILED_ROUNDS:
-            return values.take(self.count(score))
-        from unskew.calibration._kernels import step_values
-
-        found = np.empty(len(score))
-        step_values(score, self._first, self._padded, values, BUCKET_SHIFT, self._rounds > 1, found)
-        return found
 
 
 def edges_between(left: Vector, right: Vector) -> Vector:
@@ -137,25 +81,16 @@ class StepCalibrator(Calibrator):
     learned: ClassVar[tuple[str, ...]] = ("edges_", "values_")
 
     def _predict(self, score: Vector) -> Vector:
-        return self._lookup(self.edges_).values_at(score, self.values_)
+        return self.values_.take(np.searchsorted(self.edges_, score, side="right"))
 
-    def _lookup(self, edges: Vector) -> Lookup:
-        # Kept beside the learned state, never in it: rebuilt whenever the edges are other ones.
-        kept: Lookup | None = self.__dict__.get("_kept_lookup")
-        if kept is None or kept.edges is not edges:
-            kept = Lookup(edges)
-            self._kept_lookup = kept
-        return kept
+    def _set_steps(self, edges: Vector, values: Vector) -> None:
+        self.edges_, self.values_ = edges, values
 
     def _check_learned(self) -> None:
-        # Before anything is predicted: the compiled loop trusts these.
         edges, values = np.atleast_1d(self.edges_), np.atleast_1d(self.values_)
         if len(values) != len(edges) + 1 or (np.diff(edges) < 0).any() or (edges < 0).any():
             raise ValueError(f"{len(edges)} edges, which must ascend, and {len(values)} values are no steps")
         super()._check_learned()
-
-    def _set_steps(self, edges: Vector, values: Vector) -> None:
-        self.edges_, self.values_ = edges, values
 
 
 def bucket_of(score: Vector) -> NDArray[np.intp]:

@@ -85,9 +85,8 @@ class VennAbers(StepCalibrator):
         self._require_fitted("edges_")
         scores = numeric(score, "score")
         low, high = np.empty(len(scores)), np.empty(len(scores))
-        lookup = self._lookup(self.edges_)
         for rows, chunk in checked_chunks(scores):
-            step = lookup.count(chunk)
+            step = np.searchsorted(self.edges_, chunk, side="right")
             self.lower_.take(step, out=low[rows])
             self.upper_.take(step, out=high[rows])
         return low, high

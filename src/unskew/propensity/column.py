@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
-from torch import Tensor
 from torch.nn import Module
 
 from unskew.errors import DataError, UnskewError
 from unskew.log import Log, Rows, Schema
 from unskew.progress import Progress
-from unskew.propensity.crossfit import Floats, ReplicaScores, Scorer
+from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.given import column_of, require_probabilities
+from unskew.propensity.per_replica import PerReplica
 from unskew.propensity.propensity import BasePropensity, HeldOutCells
 
 SCORE = "score"
@@ -62,7 +61,8 @@ class ColumnPropensity(BasePropensity):
                 remedy="use the space 'impressions' (--space impressions) if the rows are all that was shown",
             )
         self._scores = self._column(self.log_)
-        return _Looked(self.replicas_)
+        models = [_as_the_rows_have_it] * self.replicas_
+        return PerReplica(models, [0.0] * self.replicas_, reads=SCORE)
 
     def _column(self, log: Log) -> Floats:
         scores = column_of(log, self.column)
@@ -92,21 +92,6 @@ class ColumnPropensity(BasePropensity):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class _Looked:
-    """Scores that come with the rows."""
-
-    replicas: int
-
-    def groups(self) -> Sequence[Sequence[int]]:
-        """One after another."""
-        return [[number] for number in range(self.replicas)]
-
-    def score(self, rows: Rows, replicas: Sequence[int]) -> ReplicaScores:
-        """As the rows have them."""
-        score = rows[SCORE].numpy()
-        return ReplicaScores(np.broadcast_to(score, (len(replicas), score.shape[1])))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """None: nothing was learned."""
-        return {}
+def _as_the_rows_have_it(user: Codes, item: Codes, further: Floats | None) -> Floats:
+    assert further is not None
+    return further
