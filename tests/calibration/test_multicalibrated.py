@@ -216,7 +216,8 @@ def test_every_step_raises_the_penalised_likelihood_and_ends_at_its_optimum():
     boosting = Boosting(cells, [3], base)
     values = [-np.inf]
     while boosting.step():
-        values.append(boosting.penalised(boosting.eta, boosting.terms[(0,)].value))
+        penalty = boosting._penalty(boosting.terms[(0,)].value)
+        values.append(boosting._likelihood_of(boosting.eta) - penalty)
     assert np.diff(values).min() > 0
 
     start = base.slope * np.log(score / (1 - score)) + base.intercept
