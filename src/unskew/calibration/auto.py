@@ -168,6 +168,8 @@ class AutoCalibrator(Calibrator):
         self.choice_ = calibrator_from_dict(learned["choice_"])
         self.losses_ = dict(learned["losses_"])
         self.left_out_ = tuple(learned["left_out_"])
+        if not set(self.left_out_) <= set(self.candidates):
+            raise ValueError(f"left_out_ is {self.left_out_!r}")
         self.reason_ = str(learned["reason_"])
 
 
