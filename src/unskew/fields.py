@@ -345,7 +345,7 @@ def _predicted_by(
     seeds = len(model.seeds_)
     if rows is None or np.ndim(rows) == 1 or len(rows) in (1, seeds):
         return model.predict_rows, seeds
-    if model.split_ is None or len(rows) != seeds * model.split_.lines:
+    if len(rows) != seeds * model.split_.lines:
         raise ParameterError(
             f"{len(rows)} lines of rows do not fit {seeds} seeds",
             remedy="give one line for all, one for each seed, or model.validation_rows(log)",

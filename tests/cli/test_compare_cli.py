@@ -11,8 +11,6 @@ import pytest
 
 import unskew as us
 from unskew.cli import main
-from unskew.errors import RunFolderError
-from unskew.io.manifest import write_manifest
 
 QUICK = ["--backbone", "mf", "--seeds", "2", "--propensity-epochs", "2", "--device", "cpu"]
 
@@ -98,18 +96,6 @@ def test_bad_folders_and_options_are_one_line_and_code_2(
     shutil.copytree(run, broken)
     (broken / "propensities.parquet").unlink()
     assert "propensities.parquet is missing" in fails(capsys, str(broken))
-
-
-def test_a_folder_of_an_earlier_version_is_told(run: Path, tmp_path: Path) -> None:
-    old = tmp_path / "old"
-    shutil.copytree(run, old)
-    config = (old / "config.toml").read_text()
-    without = re.sub(r"\[methods\.\w+\.split\]\nheld_out = \d+\nends = .*\n", "", config)
-    assert without != config
-    (old / "config.toml").write_text(without)
-    write_manifest(old)
-    with pytest.raises(RunFolderError, match="does not tell which rows naive held out"):
-        us.compare_run(old)
 
 
 def test_random_impressions_are_planned_from_a_run(

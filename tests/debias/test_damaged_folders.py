@@ -33,7 +33,9 @@ from unskew.training.saved import write_config
 def whole(tmp_path_factory):
     log = us.load("synthetic", n_users=12, n_items=20, density=0.3).train
     backbone = us.MF(dim=2)
-    propensity = us.Propensity(backbone=backbone, crossfit=2, epochs=1, uncertainty=us.DualFocal())
+    propensity = us.Propensity(
+        calibrator=us.Platt(), backbone=backbone, crossfit=2, epochs=1, uncertainty=us.DualFocal()
+    )
     propensity.fit(log, seeds=2)
     model = us.IPS(backbone=backbone, epochs=1).fit(log, propensity=propensity, seeds=2)
     folder = tmp_path_factory.mktemp("whole")

@@ -476,9 +476,7 @@ class Debiaser(Estimator):
         self.beside_: tuple[Debiaser, ...] = ()
         self.history_ = trained.history
         self.validation_loss_ = trained.validation_loss
-        self.split_: Split | None = job.split(
-            self.seeds_, members=1 + max(each.part for each in job.replicas)
-        )
+        self.split_: Split = job.split(self.seeds_, members=1 + max(each.part for each in job.replicas))
         self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.replicas())
 
     def _recalibrate(self, job: Job, given: GivenPropensities | None, setting: Setting) -> None:
@@ -692,10 +690,6 @@ class Debiaser(Estimator):
         order, read again, or a part of it.
         """
         self._require_fitted("networks_")
-        if self.split_ is None:
-            raise ParameterError(
-                f"this {self.name} does not tell which rows it held out", remedy="fit it with this version"
-            )
         return self.split_.rows(log, self.seeds_)
 
     def predict_lines_each(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
@@ -743,7 +737,7 @@ class Debiaser(Estimator):
                 self.seeds_ == other.seeds_
                 and self.reads_features == other.reads_features
                 and self.fields == other.fields
-                and (self.split_ == other.split_ or None in (self.split_, other.split_))
+                and self.split_ == other.split_
                 and self.users_.same_as(other.users_)
                 and self.items_.same_as(other.items_),
                 f"{self.name} and {other.name} were not trained with the same seeds, ids, features and"

@@ -88,12 +88,19 @@ def _entry(number: int) -> str:
 
 
 def _described(model: Debiaser) -> dict[str, Any]:
-    """What the config says of a model."""
+    """Return what the config says of a model."""
+    split = model.split_
     return {
         "method": model.name,
         "seeds": list(model.seeds_),
         "collapsed": [list(each) for each in model.collapsed_],
-        **({} if model.split_ is None else {"split": _split_table(model.split_)}),
+        "split": {
+            "held_out": split.held_out,
+            "ends": [list(each) for each in split.ends],
+            "by": str(split.by),
+            "shared": split.shared,
+            "lines": split.lines,
+        },
         "params": params_table(model),
         **{name: _described(each) for name, each in _beside(model).items()},
     }
@@ -131,8 +138,7 @@ def _loaded(saved: SavedFolder, key: str, device: str, *at: str) -> Debiaser:
     """The model that the config describes there, with its weights by a key."""
     model = _restored(saved, *at)
     model.seeds_ = saved.seeds(*at, "seeds")
-    is_split = "split" in saved.entry(*at, kind=dict)
-    model.split_ = _split(saved, model.members, *at) if is_split else None
+    model.split_ = _split(saved, model.members, *at)
     model.collapsed_ = _collapsed(saved, *at)
     model.device_ = resolve_device(device)
     model.recalibration_, model.beside_ = None, ()
@@ -184,11 +190,6 @@ def _collapsed(saved: SavedFolder, *at: str) -> tuple[Collapsed, ...]:
         if kinds != [str, int, str] or each[2] not in REMEDIES:
             raise saved.damaged(CONFIG, f"{'.'.join(at)}.collapsed is {records!r}")
     return tuple(Collapsed(*each) for each in records)
-
-
-def _split_table(split: Split) -> dict[str, Any]:
-    table = {"held_out": split.held_out, "ends": [list(each) for each in split.ends], "by": str(split.by)}
-    return table | {"shared": split.shared, "lines": split.lines}
 
 
 def _split(saved: SavedFolder, members: int, *at: str) -> Split:

@@ -73,13 +73,6 @@ def compare_run(
         )
     options = {"p_min": p_min, **options}
     chosen = {name: load_model(saved, name, device=device) for name in models or known}
-    for name, model in chosen.items():
-        if model.split_ is None:
-            raise RunFolderError(
-                f"does not tell which rows {name} held out",
-                where=str(folder),
-                remedy="run it again with this version",
-            )
     try:
         log = training_log(saved, space, actions)
         models_of_rows = {name: with_row_features(model, saved, log) for name, model in chosen.items()}

@@ -40,8 +40,8 @@ def _of_model(result: RunResult, model: Debiaser) -> dict[str, Any] | None:
     test, train = result.dataset.test, result.dataset.train
     if test is not None:
         return {"judged_on": "test set", **_figures(model, test)}
-    rows = None if model.split_ is None else model.validation_rows(train)
-    if rows is None or not rows.shape[1]:
+    rows = model.validation_rows(train)
+    if not rows.shape[1]:
         return None
     if not result.rows:
         return {"judged_on": "validation clicks", **_figures(model, train, rows=rows)}

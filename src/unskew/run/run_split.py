@@ -106,13 +106,12 @@ def split_labels(
     labels: list[str], models: Mapping[str, Debiaser], dataset: Dataset | StreamedDataset
 ) -> list[str]:
     """The labels of a protocol, with what was held out and left out in this run."""
-    model = next(iter(models.values())) if models else None
-    split = None if model is None else model.split_
-    if model is not None and split is not None and split.held_out:
+    model = next(iter(models.values()), None)
+    if model is not None and model.split_.held_out:
         # The split of a stream is of the clicks that are kept of it.
         log = Kept.of(dataset.train).log if isinstance(dataset, StreamedDataset) else dataset.train
         asked = SplitBy.of(model.validation_by, log)
-        counted = outcome_words(log, model.validation_rows(log))
+        split, counted = model.split_, outcome_words(log, model.validation_rows(log))
         labels = [
             f"{split_words(split, log.n_clicks, asked) or each}; {counted}" if each in BY_PAIRS else each
             for each in labels

@@ -275,7 +275,7 @@ def evidence_by_clicks(
         return {}
     if isinstance(held_out, str):
         # Each seed (or member) must have held out converted and unconverted clicks, the same for all models.
-        if any(model.split_ is None or not model.split_.held_out for model in models.values()):
+        if any(not model.split_.held_out for model in models.values()):
             return {}
         assert log.conversion is not None
         outcome = log.conversion[models[BASELINE].validation_rows(log)]

@@ -315,7 +315,6 @@ def _validation_loss(stack: Stack, model: Debiaser, propensity: Any) -> list[flo
     replicas = model.replicas()
     seeds, parts = tuple(each.seed for each in replicas), tuple(each.part for each in replicas)
     data = Observed(log, given, seeds, model.device_, parts=parts)
-    assert model.split_ is not None
     _, held_out = data.split(model.split_.held_out, model.split_.by, {})
     loss = validation_loss(
         model.networks_["prediction"], data, held_out, log, None, weighted=judge.selection == "snips"

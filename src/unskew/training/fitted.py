@@ -27,7 +27,7 @@ class FittedModel(Protocol):
     """What is asked of a model: a :class:`unskew.Debiaser` that is fitted."""
 
     seeds_: tuple[int, ...]
-    split_: Split | None
+    split_: Split
     recalibration_: Recalibration | None
 
     @property
@@ -56,7 +56,7 @@ def of_seeds(model: FittedModel, rows: Rows) -> Floats:
 
 def of_lines(model: FittedModel, rows: Rows) -> Floats:
     """Of what held out each line of :meth:`unskew.Debiaser.validation_rows` ``[lines, n]``; recalibrated."""
-    if model.split_ is None or model.split_.lines == 1:
+    if model.split_.lines == 1:
         return of_seeds(model, rows)
     # Members of models beside it hold out what its own do.
     members = np.stack([raw_of_members(each, rows) for each in (model, *model.beside_)], axis=2)

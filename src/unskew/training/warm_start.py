@@ -55,7 +55,7 @@ class Model(Method, FittedModel, Protocol):
     users_: Vocabulary
     items_: Vocabulary
     encoders_: Encoders | None
-    split_: Split | None
+    split_: Split
 
     def predict(self, log: Any) -> NDArray[np.float64]:
         """Predictions ``[n]`` of the rows of a log."""
@@ -124,14 +124,13 @@ class WarmStart:
     def asked(self, validation_by: str) -> str:
         """Return ``validation_by`` of a method that starts from this model: ``"auto"`` follows the model."""
         split = self.model.split_
-        if split is None or split.by.kind == "time" or validation_by.partition(":")[0] != "auto":
+        if split.by.kind == "time" or validation_by.partition(":")[0] != "auto":
             return validation_by
         return str(split.by)
 
     def parts(self, replicas: Sequence[Replica]) -> tuple[Replica, ...]:
         """Return replicas that hold out the parts of those that they start from."""
-        split = self.model.split_
-        own = split is not None and split.lines > 1
+        own = self.model.split_.lines > 1
         return tuple(replica._replace(part=replica.member if own else 0) for replica in replicas)
 
     def require_split(self, method: Method, by: SplitBy, *, shared: bool) -> Split:
@@ -143,9 +142,8 @@ class WarmStart:
         """
         split, share = self.model.split_, self.model.validation_share
         anew = "or start anew"
-        if split is None or not split.held_out:
-            knows = "does not tell which clicks it held out" if split is None else "held out no click"
-            raise self._trained_on_held_out(knows, f"give validation_share=0, {anew}")
+        if not split.held_out:
+            raise self._trained_on_held_out("held out no click", f"give validation_share=0, {anew}")
         same = split.by.kind == by.kind and split.by.column == by.column
         if not same or (by.kind != "time" and (share != method.validation_share or split.shared != shared)):
             was = f"held out {_held_out_words(split.by, share, split.shared)}"
