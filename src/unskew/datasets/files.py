@@ -23,7 +23,7 @@ from unskew.io.tables import (
     time_columns,
 )
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
-from unskew.log import Category, Described, Duplicates, Log, Space, StreamedLog, Wanted
+from unskew.log import Category, Duplicates, Log, Space, StreamedLog, Wanted
 from unskew.log.checks import names_of, require_roles
 from unskew.log.described import AUTO, lacked_by, sources_of, without_auto
 from unskew.log.kinds import TimePart
@@ -90,7 +90,7 @@ def read_log(
     >>> read_log(folder / "clicks.csv", user="uid", item="iid", conversion="bought")
     Log(matrix: 2 users × 2 items, 3 rows, 3 clicks, density 0.75)
     """
-    keep, ignore, numbers = _checked(keep, ignore, numbers)
+    keep, ignore, numbers = names_of("keep", keep), names_of("ignore", ignore), names_of("numbers", numbers)
     require_roles(
         user, item, click=click, conversion=conversion, known_propensity=known_propensity, time=time
     )
@@ -195,8 +195,8 @@ def files(
     protocol. In the space ``"impressions"`` a row is an event of its own and none is left out.
     """
     unseen = checked_unseen(unseen, features)
-    require_test_is(test_is)
-    keep, ignore, numbers = _checked(keep, ignore, numbers)
+    require_choice("test_is", test_is, get_args(TestIs))
+    keep, ignore, numbers = names_of("keep", keep), names_of("ignore", ignore), names_of("numbers", numbers)
     named = [] if features is None else sources_of(without_auto(features))
     if train is None:
         if root is None:
@@ -236,54 +236,42 @@ def files(
         "unseen_rows_dropped": 0,
         "features_left_out": absent,
     }
-    held_out: dict[str, Log] = {}
-    for role, paths in (("test", test), ("validation", validation), ("unbiased", unbiased)):
-        if paths is None:
-            continue
-        if conversion is None:
-            raise ParameterError(
-                f"a {role} log needs conversions", remedy="name their column with conversion="
-            )
-        place = under(root, paths)
-        log, dropped = held_out_log(place, train_log, click, columns, unseen)
-        facts["unseen_rows_dropped"] += dropped
-        if space == "matrix":
-            with errors_name(str(place)):
-                log, leak = without_leaked_cells(train_log, log, protocol)
-            for count in ("leaked_cells_found", "leaked_cells_dropped"):
-                facts[count] += leak[count]
-        held_out[role] = log
+    places = {"test": test, "validation": validation, "unbiased": unbiased}
+    held_out = held_out_logs(
+        {role: None if paths is None else under(root, paths) for role, paths in places.items()},
+        train_log,
+        click,
+        columns,
+        unseen,
+        facts,
+    )
     return Dataset(
         name="files",
         train=train_log,
         test=held_out.get("test"),
         validation=held_out.get("validation"),
-        facts=facts if "unbiased" not in held_out else {**facts, "unbiased_rows": len(held_out["unbiased"])},
+        facts=facts,
         test_is=test_is,
         unbiased=held_out.get("unbiased"),
     )
 
 
-def _checked(keep: object, ignore: object, numbers: object) -> tuple[tuple[str, ...], ...]:
-    return names_of("keep", keep), names_of("ignore", ignore), names_of("numbers", numbers)
-
-
 def checked_unseen(unseen: Unseen | None, features: Wanted | None) -> Unseen:
-    """What to do with ids that are not in the training log; None is as the features say."""
+    """Return what to do with ids that are not in the training log; None is as the features say."""
     unseen = unseen or ("error" if features is None else "keep")
     require_choice("unseen", unseen, get_args(Unseen))
     return unseen
 
 
-def require_test_is(test_is: str) -> None:
-    """An error for what is none of :data:`TestIs`."""
-    require_choice("test_is", test_is, get_args(TestIs))
-
-
-def held_out_log(
-    place: Paths, train: Log | StreamedLog, click: str | None, columns: Mapping[str, Any], unseen: Unseen
-) -> tuple[Log, int]:
-    """Test or validation files as the training log was read, and how many rows of unknown ids were dropped.
+def held_out_logs(
+    places: Mapping[str, Paths | None],
+    train: Log | StreamedLog,
+    click: str | None,
+    columns: Mapping[str, Any],
+    unseen: Unseen,
+    facts: dict[str, Any],
+) -> dict[str, Log]:
+    """Read the held-out files as the training log was read, by role; count in ``facts`` what is dropped.
 
     Parameters
     ----------
@@ -292,15 +280,36 @@ def held_out_log(
     """
     if unseen == "error":
         columns = {**columns, "users": train.users, "items": train.items}
-    there = columns.get("known_propensity") is not None or click in column_names(place)
-    # Of impressions a pair may come twice, and all rows may be known; of pairs those that are listed are.
-    all_known = columns["space"] == "impressions" and columns.get("known_propensity") is None
-    log = read_log(place, click=click if there else None, all_known=all_known, **columns)
-    return _seen_rows(log, train, str(place)) if unseen == "drop" else (log, 0)
+    is_bandit, is_matrix = columns.get("known_propensity") is not None, columns["space"] == "matrix"
+    logs: dict[str, Log] = {}
+    for role, place in places.items():
+        if place is None:
+            continue
+        if columns["conversion"] is None:
+            raise ParameterError(
+                f"a {role} log needs conversions", remedy="name their column with conversion="
+            )
+        there = is_bandit or click in column_names(place)
+        # Of impressions a pair may come twice, and all rows may be known; of pairs those that are listed are.
+        all_known = not is_matrix and not is_bandit
+        log = read_log(place, click=click if there else None, all_known=all_known, **columns)
+        if unseen == "drop":
+            rows = len(log)
+            log = _seen_rows(log, train, str(place))
+            facts["unseen_rows_dropped"] += rows - len(log)
+        if is_matrix and isinstance(train, Log):
+            with errors_name(str(place)):
+                log, leak = without_leaked_cells(train, log, facts["protocol"])
+            for count in ("leaked_cells_found", "leaked_cells_dropped"):
+                facts[count] += leak[count]
+        logs[role] = log
+    if "unbiased" in logs:
+        facts["unbiased_rows"] = len(logs["unbiased"])
+    return logs
 
 
 def _time_of(path: Paths, taken: Collection[str | None]) -> str | None:
-    """The first column whose type is one of times and which has no missing values; None without one."""
+    """Return the first column of times without missing values; None without one."""
     times = (name for name in time_columns(path) if name not in taken)
     # Missing values are most likely those of the time of a conversion.
     return next((name for name in times if not read_table(path, [name]).column(name).null_count), None)
@@ -309,7 +318,7 @@ def _time_of(path: Paths, taken: Collection[str | None]) -> str | None:
 def _feature_columns(
     files: list[Path], features: Wanted, taken: set[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The columns that features are made of, and those that ``"auto"`` leaves out since a file lacks them."""
+    """Return the columns of the features, and those that ``"auto"`` leaves out since a file lacks them."""
     lacked: dict[str, Path] = {}
     named = sources_of(without_auto(features))
     if AUTO in features:
@@ -322,7 +331,7 @@ def _feature_columns(
 def absent_columns(
     present: Sequence[str], held_out: Sequence[Paths], features: Wanted | None, taken: Collection[str | None]
 ) -> list[str]:
-    """Columns of a training log that ``"auto"`` would take, and that files to be scored do not have."""
+    """Return the columns that ``"auto"`` would take and that held-out files do not have."""
     if features is None or AUTO not in features:
         return []
     named = sources_of(without_auto(features))
@@ -335,19 +344,19 @@ def absent_columns(
 
 
 def _typed(sources: Sequence[str], features: Wanted | None, keep: Sequence[str]) -> set[str]:
-    """Columns of a CSV file whose values tell their type: features but for declared categories."""
+    """Return the columns of a CSV file whose values tell their type: features but declared categories."""
     declared = () if features is None else without_auto(features)
     text = {each.source for each in declared if isinstance(each, Category | TimePart)}
     return set(sources) - text - set(keep)
 
 
 def _click_column(path: Paths) -> str | None:
-    """The column of clicks where none is named: without one that is there, every row would be a click."""
+    """Return the column of clicks where none is named; without one every row counts as a click."""
     return CLICK if CLICK in column_names(path) else None
 
 
 def under(root: str | Path | None, paths: Paths) -> Paths:
-    """Paths that start from a folder, if there is one."""
+    """Return paths that start from a folder, if there is one."""
     if root is None:
         return paths
     if isinstance(paths, (str, Path)):
@@ -355,18 +364,8 @@ def under(root: str | Path | None, paths: Paths) -> Paths:
     return [Path(root) / path for path in paths]
 
 
-def _recoded(kept: Log, log: Log, train: Log | StreamedLog) -> Described | None:
-    """Features of some rows of a log, by the codes of the training log."""
-    found = kept.features
-    if found is None:
-        return None
-    for role, ours, theirs in (("user", train.users, log.users), ("item", train.items, log.items)):
-        found = found.recoded(role, theirs.encode(ours.ids, unseen="nan"))  # type: ignore[arg-type]
-    return found
-
-
-def _seen_rows(log: Log, train: Log | StreamedLog, place: str) -> tuple[Log, int]:
-    """The rows whose user and item are in the training vocabularies, in its codes; and how many are not."""
+def _seen_rows(log: Log, train: Log | StreamedLog, place: str) -> Log:
+    """Return the rows whose user and item are in the training vocabularies, in its codes."""
     user = train.users.encode(log.users.ids, unseen="nan")[log.user]
     item = train.items.encode(log.items.ids, unseen="nan")[log.item]
     seen = (user != UNSEEN_CODE) & (item != UNSEEN_CODE)
@@ -377,17 +376,10 @@ def _seen_rows(log: Log, train: Log | StreamedLog, place: str) -> tuple[Log, int
             remedy="check that both logs use the same ids",
         )
     kept = log.take(seen)
-    recoded = Log(
-        user=user[seen],
-        item=item[seen],
-        click=kept.click,
-        conversion=kept.conversion,
-        users=train.users,
-        items=train.items,
-        space=log.space,
-        columns=kept.columns,
-        known_propensity=log.known_propensity,
-        actions=log.actions,
-        features=_recoded(kept, log, train),
+    features = kept.features
+    if features is not None:
+        features = features.recoded("user", log.users.encode(train.users.ids, unseen="nan"))
+        features = features.recoded("item", log.items.encode(train.items.ids, unseen="nan"))
+    return replace(
+        kept, user=user[seen], item=item[seen], users=train.users, items=train.items, features=features
     )
-    return recoded, int(len(log) - seen.sum())

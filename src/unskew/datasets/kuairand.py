@@ -200,7 +200,7 @@ def _log(
     columns: Mapping[str, Mapping[str, Any]],
     features: Sequence[Feature | str] | None,
 ) -> Log:
-    """A log; ``columns`` are those of users and of videos by their ids, for the features of its rows."""
+    """Make a log; ``columns`` are those of users and of videos by their ids, for features of its rows."""
     sources = {
         name: values.take(at)
         for role, by_id in columns.items()
@@ -223,7 +223,7 @@ def _log(
 
 
 def _column_by_id(files: list[Path], name: str) -> dict[str, Any]:
-    """Columns of files with a row for each id, by the ids of the first; lists of tags as lists."""
+    """Read columns of files with a row for each id, by the ids of the first; tags as lists."""
     columns: dict[str, Any] = {}
     for file in files:
         table = read_file(file, numbers=None)
@@ -242,26 +242,21 @@ def _column_by_id(files: list[Path], name: str) -> dict[str, Any]:
 
 
 def _declared(columns: Mapping[str, Mapping[str, Any]]) -> list[Feature]:
-    """What each column is: a bag, a category (text, codes, ids) or a number."""
+    """Declare each column as a bag, a category (text, codes, ids) or a number."""
     roles: dict[str, Role] = {"user_id": "user", "video_id": "item"}
-    found: list[Feature] = []
+    declared: list[Feature] = []
     for key, by_id in columns.items():
         for name, values in by_id.items():
             if name == key:
                 continue
-            if name == TAGS:
-                found.append(Bag(name, role=roles[key]))
-            elif CODES.search(name) or not (
-                pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
-            ):
-                found.append(Category(name, role=roles[key]))
-            else:
-                found.append(Number(name, role=roles[key]))
-    return found
+            is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+            kind = Bag if name == TAGS else Category if CODES.search(name) or not is_number else Number
+            declared.append(kind(name, role=roles[key]))
+    return declared
 
 
 def _features(files: list[Path], vocabulary: Vocabulary) -> tuple[Features, int]:
-    """Features in the order of the vocabulary, and how many of its ids no file knows."""
+    """Return features in the order of the vocabulary, and how many of its ids no file knows."""
     names: list[str] = []
     blocks: list[NDArray[np.float64]] = []
     without = np.zeros(len(vocabulary), dtype=bool)

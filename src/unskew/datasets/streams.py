@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,11 @@ from unskew.datasets.files import (
     Unseen,
     absent_columns,
     checked_unseen,
-    held_out_log,
-    require_test_is,
+    held_out_logs,
     under,
 )
 from unskew.errors import DataError, ParameterError
+from unskew.estimator import require_choice
 from unskew.io.columns import column_of, frame_of
 from unskew.io.parquet_places import SCHEME
 from unskew.io.row_groups import Chunk, Counted, Piece, RowGroups
@@ -258,11 +258,17 @@ def stream_files(
         Further options of ``"files"``, which a stream has no use for, or cannot have.
     """
     unseen = checked_unseen(unseen, features)
-    require_test_is(test_is)
+    require_choice("test_is", test_is, get_args(TestIs))
     _refuse(other)
     keep, ignore = names_of("keep", keep), names_of("ignore", ignore)
     require_roles(user, item, click=click or CLICK, conversion=conversion, time=time)
-    files = RowGroups.of(_place(root, train))
+    if train is None:
+        if root is None:
+            raise ParameterError("the dataset 'files' needs a training log", remedy="give train= or root=")
+        train = str(root)
+    elif not (isinstance(train, str) and SCHEME.match(train)):
+        train = under(root, train)
+    files = RowGroups.of(train)
     facts: dict[str, Any] = {"protocol": "honest", "unseen_rows_dropped": 0}
     names = ColumnNames(user, item, click or CLICK, conversion, keep, time)
     names = _columns(files, names, features, ignore)
@@ -294,18 +300,15 @@ def stream_files(
     }
     if log.features is not None:
         columns["features"] = log.features.declared
-    held_out: dict[str, Log] = {}
-    for role, paths in (("test", test), ("unbiased", unbiased)):
-        if paths is None:
-            continue
-        if conversion is None:
-            raise ParameterError(
-                f"a {role} log needs conversions", remedy="name their column with conversion="
-            )
-        held_out[role], dropped = held_out_log(under(root, paths), log, click or CLICK, columns, unseen)
-        facts["unseen_rows_dropped"] += dropped
-    if "unbiased" in held_out:
-        facts["unbiased_rows"] = len(held_out["unbiased"])
+    places = {"test": test, "unbiased": unbiased}
+    held_out = held_out_logs(
+        {role: None if paths is None else under(root, paths) for role, paths in places.items()},
+        log,
+        click or CLICK,
+        columns,
+        unseen,
+        facts,
+    )
     return StreamedDataset(
         "files", log, held_out.get("test"), facts=facts, test_is=test_is, unbiased=held_out.get("unbiased")
     )
@@ -319,25 +322,17 @@ def memory_needed(paths: Paths) -> int:
 
 
 def _refuse(other: Mapping[str, Any]) -> None:
-    """An error for options of files that a stream cannot have."""
-    wrong = {
-        "space": ("matrix", "the population of a stream is its rows"),
-        "duplicates": ("max", "a stream may have a pair several times"),
+    """Raise an error for options of files that a stream cannot have."""
+    reasons = {
+        "space='matrix'": "the population of a stream is its rows",
+        "duplicates='max'": "a stream may have a pair several times",
     }
     for name, value in other.items():
-        if name in wrong and value != wrong[name][0]:
-            continue
-        if name in wrong or (name in ("known_propensity", "actions", "validation") and value is not None):
-            reason = wrong[name][1] if name in wrong else "it is not supported"
+        reason = reasons.get(f"{name}={value!r}")
+        if name in ("known_propensity", "actions", "validation") and value is not None:
+            reason = "it is not supported"
+        if reason is not None:
             raise ParameterError(
                 f"{name}={value!r} does not go with a stream: {reason}",
                 remedy="leave it out, or read the log into memory (--no-stream)",
             )
-
-
-def _place(root: str | Path | None, train: Paths | None) -> Paths:
-    if train is None:
-        if root is None:
-            raise ParameterError("the dataset 'files' needs a training log", remedy="give train= or root=")
-        return str(root)
-    return train if isinstance(train, str) and SCHEME.match(train) else under(root, train)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,9 +108,18 @@ def synthetic(
     >>> round(float(data.truth.propensity.mean()), 6)
     0.09
     """
-    _check(
-        root, n_users, n_items, density, bias, confounding, conversion_rate, test_per_user, dimension, seed
-    )
+    if root is not None:
+        raise ParameterError("the synthetic world is drawn, not read", remedy="leave out root (--root)")
+    require_whole(2, n_users=n_users, n_items=n_items)
+    require_whole(1, test_per_user=test_per_user, dimension=dimension)
+    require_whole(0, seed=seed)
+    require_in("(0, 1)", density=density, conversion_rate=conversion_rate)
+    require_in("[0, inf)", bias=bias, confounding=confounding)
+    if test_per_user > n_items:
+        raise ParameterError(
+            f"test_per_user is {test_per_user}, but there are only {n_items} items",
+            remedy="show at most n_items items to each user",
+        )
     world, label_draw, click_draw, test_draw, hidden_draw = np.random.default_rng(seed).spawn(5)
     taste = world.standard_normal((n_users, dimension))
     style = world.standard_normal((n_items, dimension))
@@ -178,33 +186,6 @@ def synthetic(
         test_is="random",
         facts={**leak, "options": drawn, "note": "drawn from a known model; no real people"},
     )
-
-
-def _check(
-    root: Any,
-    n_users: Any,
-    n_items: Any,
-    density: Any,
-    bias: Any,
-    confounding: Any,
-    conversion_rate: Any,
-    test_per_user: Any,
-    dimension: Any,
-    seed: Any,
-) -> None:
-    """Options come from files and command lines too, so that their types are checked as well."""
-    if root is not None:
-        raise ParameterError("the synthetic world is drawn, not read", remedy="leave out root (--root)")
-    require_whole(2, n_users=n_users, n_items=n_items)
-    require_whole(1, test_per_user=test_per_user, dimension=dimension)
-    require_whole(0, seed=seed)
-    require_in("(0, 1)", density=density, conversion_rate=conversion_rate)
-    require_in("[0, inf)", bias=bias, confounding=confounding)
-    if test_per_user > n_items:
-        raise ParameterError(
-            f"test_per_user is {test_per_user}, but there are only {n_items} items",
-            remedy="show at most n_items items to each user",
-        )
 
 
 def _with_mean(logit: NDArray[np.float64], mean: float) -> NDArray[np.float64]:

@@ -87,7 +87,7 @@ def yahoo_r3(
 
 
 def _ratings(path: Path) -> tuple[NDArray[np.int64], str]:
-    """Rows of (user, item, rating), and the name of the format; a malformed line is an error."""
+    """Read rows of (user, item, rating), and the name of the format; a malformed line is an error."""
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -96,21 +96,18 @@ def _ratings(path: Path) -> tuple[NDArray[np.int64], str]:
         raise DataError("the file is empty", where=str(path), remedy=REMEDY)
     separator = next((mark for mark in SEPARATORS if mark in lines[0]), "\t")
     has_header = path.suffix == ".csv" and not any(letter.isdigit() for letter in lines[0])
-    rows = [
-        _rating(line, separator, f"{path}, line {number}")
-        for number, line in enumerate(lines, start=1)
-        if not (has_header and number == 1)
-    ]
-    return np.array(rows, dtype=np.int64).reshape(-1, 3), SEPARATORS[separator]
-
-
-def _rating(line: str, separator: str, where: str) -> tuple[int, int, int]:
-    try:
-        user, item, rating = (int(word) for word in line.split(separator))
-    except ValueError:
-        raise DataError(
-            f"{line[:60]!r} is not three whole numbers, {SEPARATORS[separator]}", where=where, remedy=REMEDY
-        ) from None
-    if not 1 <= rating <= HIGHEST_RATING:
-        raise DataError(f"rating {rating} is not 1 to {HIGHEST_RATING}", where=where, remedy=REMEDY)
-    return user, item, rating
+    rows = np.empty((len(lines) - has_header, 3), dtype=np.int64)
+    for row, line in enumerate(lines[has_header:]):
+        where = f"{path}, line {row + 1 + has_header}"
+        try:
+            user, item, rating = (int(word) for word in line.split(separator))
+            rows[row] = user, item, rating
+        except (ValueError, OverflowError):
+            raise DataError(
+                f"{line[:60]!r} is not three whole numbers, {SEPARATORS[separator]}",
+                where=where,
+                remedy=REMEDY,
+            ) from None
+        if not 1 <= rating <= HIGHEST_RATING:
+            raise DataError(f"rating {rating} is not 1 to {HIGHEST_RATING}", where=where, remedy=REMEDY)
+    return rows, SEPARATORS[separator]

@@ -133,14 +133,7 @@ def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: b
     for (method, source), numbers in by_row.items():
         name = SOURCES[source].title if source else ""
         head = (name or method) if is_one_method else f"{method} {name}".strip()
-        of_metrics = [numbers.get(metric) for metric in found.metrics]
-        lines.append((head, *(figure_text(number.ours if number else None) for number in of_metrics)))
-        papers = [_paper(number) if number else "" for number in of_metrics]
-        if with_paper and any(papers):
-            lines.append(("  paper", *papers))
-            differences = [number and number.deviation for number in of_metrics]
-            if any(value is not None for value in differences):
-                lines.append(("  off, in its s.d.", *("" if v is None else f"{v:+.1f}" for v in differences)))
+        lines += _lines(head, [numbers.get(metric) for metric in found.metrics], with_paper)
     against = "ESCM²-DR" if preset.name == "table-sota" else "raw"
     measured = re.sub("differs from .*? at 5 %", f"differs from {against} at 5 %", found.caption)
     marked = f"{PAPER_MARK} the paper's mark" if with_paper and preset.published else ""
@@ -151,6 +144,18 @@ def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: b
         rows=tuple(lines),
         caption="; ".join(text for text in (measured, marked, note) if text),
     )
+
+
+def _lines(head: str, numbers: list[PaperComparison | None], with_paper: bool) -> list[tuple[str, ...]]:
+    lines = [(head, *(figure_text(number.ours if number else None) for number in numbers))]
+    papers = [_paper(number) if number else "" for number in numbers]
+    if with_paper and any(papers):
+        lines.append(("  paper", *papers))
+        differences = [number and number.deviation for number in numbers]
+        if any(value is not None for value in differences):
+            texts = ("" if value is None else f"{value:+.1f}" for value in differences)
+            lines.append(("  off, in its s.d.", *texts))
+    return lines
 
 
 def _paper(number: PaperComparison) -> str:
