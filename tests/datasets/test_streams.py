@@ -301,20 +301,15 @@ def test_a_place_with_a_scheme_is_read_as_a_path_is(folder: Path) -> None:
         stream_log(f"file://{folder}/nothing/*.parquet", **options)
 
 
-def test_start_and_ranks_read_parts_of_row_groups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_in_the_middle_reads_parts_of_row_groups(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
     stream = stream_log(folder, **NAMES, keep=["number"], block_rows=50)
     whole = [block.columns["number"] for block in stream.blocks(seed=0, epoch=0)]
     for start in (1, 2, 7):
         rest = [block.columns["number"] for block in stream.blocks(seed=0, epoch=0, start=start)]
         assert all(map(np.array_equal, rest, whole[start:]))
-    for world in (2, 40):
-        parts = [
-            block.columns["number"]
-            for rank in range(world)
-            for block in stream.blocks(seed=0, epoch=0, rank=rank, world=world)
-        ]
-        assert sorted(np.concatenate(parts)) == list(range(len(stream)))
 
 
 def decoded_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -411,10 +406,6 @@ class TestMaturity:
         assert stream.n_clicks == log.n_clicks
         some = stream.sample(50, seed=1)
         assert np.isin(some.columns["number"], log.columns["number"]).all()
-        parts = [
-            b.columns["number"] for r in range(3) for b in stream.blocks(seed=0, epoch=0, rank=r, world=3)
-        ]
-        assert sorted(np.concatenate(parts)) == sorted(log.columns["number"])
 
     def require_same_rows(
         self, folder: Path, maturity: str, time: str | None = None, **options: Any
