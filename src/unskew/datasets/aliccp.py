@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unskew.datasets.dataset import Dataset, Protocol, find_files
-from unskew.datasets.events import csv_blocks, event_logs, own_features, require_rows
+from unskew.datasets.events import csv_blocks, event_dataset, own_features, require_rows
 from unskew.errors import DataError
 from unskew.log import Category, Wanted
 from unskew.registry import register
@@ -74,8 +74,8 @@ def aliccp(
     tables = [_table(*files, features is not False, rows) for files in zip(samples, paths[1::2], strict=True)]
     fields = [name for name in tables[0].column_names if name.startswith("field_")]
     wanted = own_features(features, [Category(name) for name in fields], ignore)
-    sizes = tuple(len(table) for table in tables)
-    train, test, facts = event_logs(
+    return event_dataset(
+        "aliccp",
         tables,
         samples,
         user="user",
@@ -84,15 +84,9 @@ def aliccp(
         conversion="conversion",
         keep=fields if wanted is None else (),
         features=wanted,
-    )
-    return Dataset(
-        name="aliccp",
-        train=train,
-        test=test,
         facts={
             "protocol": protocol,
-            **facts,
-            "has_official_size": sizes == OFFICIAL_ROWS,
+            "has_official_size": tuple(map(len, tables)) == OFFICIAL_ROWS,
             "note": "the test log is of later days and as biased as the training log",
         },
     )

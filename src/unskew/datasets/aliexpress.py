@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from unskew.datasets.dataset import Dataset, Protocol, find_files
-from unskew.datasets.events import column_names_of, csv_blocks, event_logs, own_features, require_rows
+from unskew.datasets.events import column_names_of, csv_blocks, event_dataset, own_features, require_rows
 from unskew.errors import DataError
 from unskew.estimator import require_choice
 from unskew.log import Category, Feature, Number, Wanted
@@ -62,24 +62,19 @@ def aliexpress(
     ]
     wanted = own_features(features, kinds, ignore)
     tables = [_table(file, types, rows) for file in files]
-    train, test, facts = event_logs(
+    return event_dataset(
+        "aliexpress",
         tables,
         files,
         user=SEARCH,
         item="place",
         click=CLICK,
         conversion=CONVERSION,
-        keep=[each.name for each in kinds] if wanted is None else (),
+        keep=[kind.name for kind in kinds] if wanted is None else (),
         features=wanted,
-    )
-    return Dataset(
-        name="aliexpress",
-        train=train,
-        test=test,
         facts={
             "protocol": protocol,
             "country": country,
-            **facts,
             "note": "no user or item ids: the user is the search, the item the place in it; the test log is"
             " of later days",
         },
@@ -87,7 +82,7 @@ def aliexpress(
 
 
 def _types(files: list[Path], features: bool) -> dict[str, Any]:
-    """Types of the columns to read; both files must have the same."""
+    """Return the types of the columns to read; both files must have the same."""
     headers = [column_names_of(file) for file in files]
     if set(headers[0]) != set(headers[1]):
         name = sorted(set(headers[0]) ^ set(headers[1]))[0]
@@ -118,7 +113,7 @@ def _table(file: Path, types: dict[str, Any], rows: int | None) -> Any:
 
 
 def _places(search: Any) -> Any:
-    """The number of each row among those of its search, in the order of the file."""
+    """Number each row among those of its search, in the order of the file."""
     codes = search.combine_chunks().dictionary_encode().indices.to_numpy()
     order = np.argsort(codes, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(codes))[:-1]])

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from unskew.datasets.dataset import errors_name
+from unskew.datasets.dataset import Dataset, errors_name
 from unskew.errors import DataError
 from unskew.estimator import require_whole
 from unskew.io.tables import csv_source, open_csv, reading, require_columns
@@ -92,15 +92,16 @@ def own_features(
     return [*named, *(feature for feature in own if not known.intersection(sources_of([feature])))]
 
 
-def event_logs(
+def event_dataset(
+    name: str,
     tables: Sequence[Any],
     files: Sequence[Path],
     *,
-    keep: Collection[str],
+    facts: Mapping[str, Any],
     features: Sequence[Feature | str] | None = None,
     **columns: Any,
-) -> tuple[Log, Log, dict[str, Any]]:
-    """Make the training and the test log of tables of impressions, and count what is new in the test log.
+) -> Dataset:
+    """Make a dataset of two tables of impressions, and count what is new in the test log.
 
     Ids are coded together. A row is an event of its own: a test row is kept though its pair was clicked in
     training.
@@ -114,28 +115,24 @@ def event_logs(
     columns
         As in :meth:`unskew.Log.from_frame`: names of ``user``, ``item``, ``click``, ``conversion`` and more.
     """
-    options = dict(columns)
+    options = {**columns, "space": "impressions"}
     for role in ("user", "item"):
         if f"{role}s" not in options:
             chunks = [chunk for table in tables for chunk in table.column(columns[role]).chunks]
             ids = pa.chunked_array(chunks).unique().to_numpy(zero_copy_only=False)
             options[f"{role}s"] = Vocabulary.of(ids, name=columns[role])
-    options |= {"space": "impressions", "keep": tuple(keep)}
     with errors_name(files[0]):
-        first = Log.from_frame(tables[0], features=features, **options)
-    declared = None if first.features is None else first.features.declared
-    with errors_name(files[1]):
-        second = Log.from_frame(tables[1], features=declared, **options)
-    return (
-        first,
-        second,
-        {
-            "leaked_cells_found": 0,
-            "leaked_cells_dropped": 0,
-            "test_rows_of_new_users": _new(second.user, first.user, first.n_users),
-            "test_rows_of_new_items": _new(second.item, first.item, first.n_items),
-        },
-    )
+        train = Log.from_frame(tables[0], features=features, **options)
+    declared = None if train.features is None else train.features.declared
+    with errors_name(files[-1]):
+        test = Log.from_frame(tables[-1], features=declared, **options)
+    known = {
+        "leaked_cells_found": 0,
+        "leaked_cells_dropped": 0,
+        "test_rows_of_new_users": _new(test.user, train.user, train.n_users),
+        "test_rows_of_new_items": _new(test.item, train.item, train.n_items),
+    }
+    return Dataset(name, train, test, facts={**facts, **known})
 
 
 def _new(code: Any, known: Any, size: int) -> int:

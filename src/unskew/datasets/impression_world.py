@@ -203,12 +203,16 @@ class ImpressionWorld:
         key, row = self._key("random rows"), np.arange(rows, dtype=np.int64)
         user = (self.n_users * uniform(key, row, 0)).astype(np.int64)
         item = (self.n_items * uniform(key, row, 1)).astype(np.int64)
-        time = ((self.days + uniform(key, row, 3)) * DAY).astype(np.int64)
-        device = _device(key, row, 4, self._users["device"][user])
-        discount = _discount(key, row, 6)
-        logits = self._logits(user, item, device, discount, time)
-        position = (self.positions * uniform(key, row, 2)).astype(np.int16)
-        shown = self._shown(user, item, -1 - row, position, time, device, discount, *logits)
+        shown: Columns = {
+            "user": user,
+            "item": item,
+            "session": -1 - row,
+            "position": (self.positions * uniform(key, row, 2)).astype(np.int16),
+            "time": ((self.days + uniform(key, row, 3)) * DAY).astype(np.int64),
+            "device": _device(key, row, 4, self._users["device"][user]),
+            "discount": _discount(key, row, 6),
+        }
+        shown = self._with_taste(shown | self._logits(shown))
         _, first = np.unique(user * self.n_items + item, return_index=True)
         return take(self._with_outcome(shown, 0, "outcome of random rows"), np.sort(first))
 
@@ -305,25 +309,22 @@ class ImpressionWorld:
             # An item that the session has already is replaced by the next one that it has not.
             while (twice := (item[:, :position] == item[:, [position]]).any(axis=1)).any():
                 item[twice, position] = (item[twice, position] + 1) % self.n_items
-        user, device, time, session = (
-            np.repeat(column[:, None], self.positions, axis=1) for column in (user, device, time, session)
-        )
-        discount = _discount(key_of_row, number, 1)
-        click, conversion = self._logits(user, item, device, discount, time)
-        order = np.argsort(-(click + POLICY_NOISE * normal(key_of_row, number, 3)), axis=1, kind="stable")
-        item, discount, click, conversion = (
-            np.take_along_axis(column, order, axis=1) for column in (item, discount, click, conversion)
-        )
-        place = np.broadcast_to(np.arange(self.positions, dtype=np.int16), item.shape)
-        columns = (user, item, session, place, time, device, discount, click, conversion)
-        return self._shown(*(column.ravel() for column in columns))
+        shown = {"user": user, "device": device, "time": time, "session": session}
+        shown = {name: np.repeat(column[:, None], self.positions, axis=1) for name, column in shown.items()}
+        shown |= {"item": item, "discount": _discount(key_of_row, number, 1)}
+        shown |= self._logits(shown)
+        noise = POLICY_NOISE * normal(key_of_row, number, 3)
+        order = np.argsort(-(shown["click_logit"] + noise), axis=1, kind="stable")
+        for name in ("item", "discount", "click_logit", "conversion_logit"):
+            shown[name] = np.take_along_axis(shown[name], order, axis=1)
+        shown["position"] = np.broadcast_to(np.arange(self.positions, dtype=np.int16), item.shape)
+        return self._with_taste({name: column.ravel() for name, column in shown.items()})
 
-    def _logits(
-        self, user: Column, item: Column, device: Column, discount: Column, time: Column
-    ) -> tuple[Column, Column]:
+    def _logits(self, shown: Columns) -> Columns:
         """Return the logits of click and conversion from what is shown and who sees it, without intercept."""
-        of_users = {name: column[user] for name, column in self._users.items()}
-        of_items = {name: column[item] for name, column in self._items.items()}
+        device, discount, time = shown["device"], shown["discount"], shown["time"]
+        of_users = {name: column[shown["user"]] for name, column in self._users.items()}
+        of_items = {name: column[shown["item"]] for name, column in self._items.items()}
         country_category, device_category, age_category, brand = self._tastes
         category, age = of_items["category"], of_users["age"].astype(np.float64)
         price = _scaled_price(of_items["price"])
@@ -350,36 +351,22 @@ class ImpressionWorld:
             + CONVERSION_USER * of_users["conversion"].astype(np.float64)
             + CONVERSION_ITEM * of_items["conversion"].astype(np.float64)
         )
-        return click, conversion
+        return {"click_logit": click, "conversion_logit": conversion}
 
-    def _shown(
-        self,
-        user: Column,
-        item: Column,
-        session: Column,
-        position: Column,
-        time: Column,
-        device: Column,
-        discount: Column,
-        click: Column,
-        conversion: Column,
-    ) -> Columns:
-        """Return rows before anything happened; the hidden taste of the pair enters the logits."""
+    def _with_taste(self, shown: Columns) -> Columns:
+        """Add the hidden taste of the pair to the logits of rows, before anything happened."""
         key = self._key("hidden taste")
-        pair = user.astype(np.uint64) * np.uint64(1 << 32) + item.astype(np.uint64)
+        pair = shown["user"].astype(np.uint64) * np.uint64(1 << 32) + shown["item"].astype(np.uint64)
         # The pair is hashed first: neighbouring pairs would share draws.
         taste = normal(key, hashed(key, pair) >> np.uint64(11), 0)
+        hidden = self.confounding * taste
+        types = {"user": np.int32, "item": np.int32, "device": np.int8, "discount": np.float32}
         return {
-            "user": user.astype(np.int32),
-            "item": item.astype(np.int32),
-            "session": session,
-            "position": position,
-            "time": time,
-            "device": device.astype(np.int8),
-            "discount": discount.astype(np.float32),
+            **shown,
+            **{name: shown[name].astype(kind) for name, kind in types.items()},
             "taste": taste.astype(np.float32),
-            "click_logit": click + self.confounding * taste,
-            "conversion_logit": conversion + self.confounding * taste,
+            "click_logit": shown["click_logit"] + hidden,
+            "conversion_logit": shown["conversion_logit"] + hidden,
         }
 
     def _with_outcome(self, shown: Columns, first_row: int, purpose: str) -> Columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unskew.datasets.dataset import Dataset, Protocol, find_files
-from unskew.datasets.events import csv_blocks, event_logs, own_features, require_rows
+from unskew.datasets.events import csv_blocks, event_dataset, own_features, require_rows
 from unskew.errors import DataError
 from unskew.estimator import require_choice
 from unskew.io.tables import read_file
@@ -91,9 +92,10 @@ def open_bandit(
     named = [*USER_FEATURES, *context.column_names[1:], "affinity"]
     if features is False or wanted is not None:
         named = []
-    train, test, facts = event_logs(
-        (tables[0], tables[-1]),
-        (files[0], files[-1]),
+    data = event_dataset(
+        "open_bandit",
+        tables,
+        files,
         keep=["time", "position", *named],
         features=wanted,
         time="time",
@@ -103,21 +105,15 @@ def open_bandit(
         known_propensity=PROPENSITY,
         actions=len(items),
         items=items,
-    )
-    return Dataset(
-        name="open_bandit",
-        train=train,
-        test=None if policy == "random" else test,
-        test_is="random",
         facts={
             "protocol": protocol,
             "campaign": campaign,
             "policy": policy,
-            **facts,
             "note": "no user ids: people with the same four features are one user; the test log is that of"
             " the random policy",
         },
     )
+    return replace(data, test=None if policy == "random" else data.test, test_is="random")
 
 
 def _declared(context: Any) -> list[Feature]:

@@ -16,7 +16,7 @@ from unskew.io.vocabulary import TEXT
 from unskew.log.features import Features
 from unskew.log.kinds import Bag, Category, Coded, Feature, Number, TimePart
 from unskew.log.schema import NOT, ROLES_OF_IDS, Role, is_selected
-from unskew.log.values import MISSING, Numbers, Texts, Values, arrow_of, times_of, values_of
+from unskew.log.values import MISSING, Numbers, Texts, Values, arrow_of, is_binary, times_of, values_of
 from unskew.plain_text import listed
 
 if TYPE_CHECKING:
@@ -168,13 +168,9 @@ def described(wanted: Wanted, sources: Sources, ignore: Iterable[str] = ()) -> D
 
 def without_auto(wanted: Wanted) -> list[Feature | str]:
     """The features that are named; an error for what is none."""
-    if isinstance(wanted, str):
-        if wanted != AUTO:
-            raise ParameterError(
-                f"features must be 'auto' or a list, not {wanted!r}", remedy="give a list of names"
-            )
+    if wanted == AUTO:
         return []
-    if not isinstance(wanted, Collection):
+    if isinstance(wanted, str) or not isinstance(wanted, Collection):
         raise ParameterError(
             f"features must be 'auto' or a list, not {wanted!r}", remedy="give a list of names"
         )
@@ -333,7 +329,7 @@ def kinds_of_type(kind: Any, name: str) -> tuple[Feature, ...]:
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return TimePart.both(name)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return () if pa.types.is_nested(kind.value_type) or _is_binary(kind.value_type) else (Bag(name),)
+        return () if pa.types.is_nested(kind.value_type) or is_binary(kind.value_type) else (Bag(name),)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return (Number(name),)
     if pa.types.is_integer(kind):
@@ -346,17 +342,6 @@ def kinds_of_type(kind: Any, name: str) -> tuple[Feature, ...]:
     ):
         return (Category(name),)
     return ()
-
-
-def _is_binary(kind: Any) -> bool:
-    """Whether values are bytes, which no text can be made of."""
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(
-        pa.types.is_binary(value)
-        or pa.types.is_large_binary(value)
-        or pa.types.is_fixed_size_binary(value)
-        or pa.types.is_binary_view(value)
-    )
 
 
 def is_number(distinct: int, known: int) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,14 +154,19 @@ class Encoders:
         """Where the columns of a role's features are among those of ``whole``: of codes, and of numbers."""
         names = {each.feature.name for each in self.of_role(role)}
         places: dict[str, list[int]] = {"codes": [], "numbers": []}
-        sizes = dict.fromkeys(places, 0)
-        for encoder in whole.of_role(role):
-            kind = "numbers" if encoder.field.kind == "number" else "codes"
-            first = sizes[kind]
-            sizes[kind] += encoder.field.width
+        for encoder, kind, columns in whole.columns_of(role):
             if encoder.feature.name in names:
-                places[kind] += range(first, sizes[kind])
+                places[kind] += range(columns.start, columns.stop)
         return {kind: np.array(at, dtype=np.int64) for kind, at in places.items()}
+
+    def columns_of(self, role: Role) -> Iterator[tuple[Encoder, Literal["codes", "numbers"], slice]]:
+        """Yield the encoders of a role, each with the array of a :class:`Block` and the columns of it."""
+        sizes: dict[str, int] = {"codes": 0, "numbers": 0}
+        for encoder in self.of_role(role):
+            kind: Literal["codes", "numbers"] = "numbers" if encoder.field.kind == "number" else "codes"
+            start = sizes[kind]
+            sizes[kind] += encoder.field.width
+            yield encoder, kind, slice(start, sizes[kind])
 
     def part_of(self, whole: Encoders, encoded: Block) -> Block:
         """Of the rows' features that ``whole`` encoded, those of these encoders."""
@@ -207,25 +212,18 @@ class Encoders:
     def table_columns(self, role: Role, at: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
         """What is known of users or items by their codes: the columns of each feature, by its name."""
         taken = self.tables[role].take(at)
-        places = {"codes": 0, "numbers": 0}
-        columns: dict[str, NDArray[Any]] = {}
-        for encoder in self.of_role(role):
-            kind = "numbers" if encoder.field.kind == "number" else "codes"
-            start = places[kind]
-            places[kind] += encoder.field.width
-            columns[encoder.feature.name] = getattr(taken, kind)[:, start : places[kind]]
-        return columns
+        return {
+            encoder.feature.name: getattr(taken, kind)[:, columns]
+            for encoder, kind, columns in self.columns_of(role)
+        }
 
     def design(self, role: Role, block: Block) -> NDArray[np.float32]:
-        """Columns for linear models and trees: one for each code of a category or bag, and the numbers."""
-        places = {"codes": 0, "numbers": 0}
-        columns: list[NDArray[Any]] = [np.empty((len(block.codes), 0), dtype=np.float32)]
-        for encoder in self.of_role(role):
-            kind = "numbers" if encoder.field.kind == "number" else "codes"
-            start = places[kind]
-            places[kind] += encoder.field.width
-            columns.append(encoder.design(getattr(block, kind)[:, start : places[kind]]))
-        return np.hstack(columns)
+        """Return columns for linear models and trees: one for each code of a category or bag, and numbers."""
+        designs = [
+            encoder.design(getattr(block, kind)[:, columns])
+            for encoder, kind, columns in self.columns_of(role)
+        ]
+        return np.hstack([np.empty((len(block.codes), 0), dtype=np.float32), *designs])
 
     def table(self) -> list[dict[str, Any]]:
         """A line for each feature: name, kind, role, cardinality, missing share, example, and a note."""
@@ -237,7 +235,7 @@ class Encoders:
                 "cardinality": each.cardinality,
                 "missing": each.missing,
                 "example": each.example,
-                "note": "; ".join(filter(None, (each.note, position_hint(each.feature)))),
+                "note": "; ".join(filter(None, (each.note, _position_hint(each.feature)))),
             }
             for each in self.encoders
         ]
@@ -263,17 +261,15 @@ class Encoders:
 
 def _seen(log: Log) -> dict[Role, NDArray[np.bool_]]:
     """The users and items with rows; in the space ``"matrix"``, where all pairs count, all of them."""
-    found: dict[Role, NDArray[np.bool_]] = {}
-    sides: tuple[tuple[Role, NDArray[np.int32], int], ...] = (
-        ("user", log.user, log.n_users),
-        ("item", log.item, log.n_items),
-    )
-    for role, code, size in sides:
-        found[role] = np.bincount(code, minlength=size) > 0 if log.space != "matrix" else np.ones(size, bool)
-    return found
+    if log.space == "matrix":
+        return {"user": np.ones(log.n_users, bool), "item": np.ones(log.n_items, bool)}
+    return {
+        "user": np.bincount(log.user, minlength=log.n_users) > 0,
+        "item": np.bincount(log.item, minlength=log.n_items) > 0,
+    }
 
 
-def position_hint(feature: Feature) -> str:
+def _position_hint(feature: Feature) -> str:
     """What to think of where a field of rows is called as a place on a page; nothing is done by itself."""
     words = re.split(r"[^a-z]+", feature.name.lower())
     if feature.role != "row" or not POSITIONS.intersection(words):

@@ -358,7 +358,7 @@ def _plain(array: Any, name: str) -> Any:
             where=f"column '{name}'",
             remedy="write it as text, or leave the column out (ignore)",
         )
-    if pa.types.is_nested(kind) or _is_bytes(kind):
+    if pa.types.is_nested(kind) or is_binary(kind):
         raise DataError(
             f"holds {kind}, not one value a row",
             where=f"column '{name}'",
@@ -374,12 +374,14 @@ def _plain(array: Any, name: str) -> Any:
     return array
 
 
-def _is_bytes(kind: Any) -> bool:
+def is_binary(kind: Any) -> bool:
+    """Return whether values are bytes, which no text can be made of."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_fixed_size_binary(kind)
+        pa.types.is_binary(value)
+        or pa.types.is_large_binary(value)
+        or pa.types.is_binary_view(value)
+        or pa.types.is_fixed_size_binary(value)
     )
 
 

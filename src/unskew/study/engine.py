@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
-from unskew.errors import RunFolderError
+from unskew.errors import ParameterError, RunFolderError
 from unskew.io.files import write_text
 from unskew.log import Log, Schema
 from unskew.metrics.collapse import collapse_message
-from unskew.progress import SILENT, Progress, Tracker
+from unskew.progress import SILENT, Progress
 from unskew.report.words import COLLAPSED_MARK
 from unskew.study import trained as kept
 from unskew.study.grid import NOTHING, DatasetEntry, Grid, MethodEntry, PropensityEntry
@@ -38,6 +39,7 @@ from unskew.study.table import (
 from unskew.study.trained import Given, Stack, run_stack
 from unskew.study.tuning import Trial, chosen_params, combinations, search_rows
 from unskew.training import resolve_device
+from unskew.training.saved import SavedFolder
 
 OTHER_TEST = {"paper": "leak-free", "honest": "as shipped"}
 """What the test set is that a protocol does not read."""
@@ -74,42 +76,11 @@ def read_data(entry: DatasetEntry, grid: Grid) -> StudyData:
 
 @dataclass(frozen=True)
 class Task:
-    """One result to make; ``work`` is its expected share of the time, in networks × rows."""
+    """One result to make."""
 
     key: str
     label: str
-    work: int
     run: Callable[[Progress], None]
-
-
-class _Share(Tracker):
-    """The progress of one task, as its share of the whole study's bar."""
-
-    def __init__(self, bar: Tracker, work: int) -> None:
-        super().__init__("", work)
-        self._bar, self._left, self._step = bar, work, 0
-
-    def task(self, description: str, total: int) -> _Share:
-        self._step = self._left // (2 * max(total, 1))
-        return self
-
-    def advance(self, steps: int = 1) -> None:
-        """Half the share goes with the epochs, of which early stopping leaves an unknown number undone."""
-        moved = min(self._left, self._step * steps)
-        self._left -= moved
-        self._bar.advance(moved)
-
-    def go_on(self, steps: int) -> None:
-        self.advance(steps)
-
-    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
-        """Rows and losses of one of its tasks; how far it is, its epochs tell."""
-        self._bar.observe(0.0, rows, figures)
-
-    def finish_share(self) -> None:
-        """Fill what early stopping left undone."""
-        self._bar.advance(self._left)
-        self._left = 0
 
 
 RESULTS = "results"
@@ -209,8 +180,11 @@ class Engine:
             for given in self.grid.propensities:
                 if given.is_trained:
                     kept.check(given.make(protocol, self.grid.backbone))
-                else:
-                    kept.check_given(given.key, data.dataset)
+                elif given.key == "true" and data.dataset.truth is None:
+                    raise ParameterError(
+                        f"{data.dataset.name} has no true propensities",
+                        remedy="leave 'true' out, or use synthetic data",
+                    )
             tune = self.grid.tune
             for entry in self.grid.methods:
                 tried = tune.single_values() if tune is not None and tune.tunes(entry.label) else []
@@ -221,23 +195,22 @@ class Engine:
         """Make every result that is missing; the long table of all."""
         first = list(self._before.values())
         first += [task for data in self.data for task in self._search_tasks(data)]
-        # Which results the methods of a tuned grid need is known after the search; until then, guess all.
-        later = [task for data in self.data for task in self._method_tasks(data, guess=True)]
-        missing = sum(task.work for task in first + later if not self.store.has(task.key))
-        bar = progress.task(f"study {self.grid.name}", missing)
-        self._make(first, bar)
-        self._make([task for data in self.data for task in self._method_tasks(data)], bar)
-        bar.finish()
+        self._make("propensities", first, progress)
+        # Which results the methods of a tuned grid need is known after the search.
+        self._make("methods", [task for data in self.data for task in self._method_tasks(data)], progress)
         return long_table(self._rows())
 
-    def _make(self, tasks: Sequence[Task], bar: Tracker) -> None:
+    def _make(self, what: str, tasks: Sequence[Task], progress: Progress) -> None:
         """Run the tasks whose results are missing, in order."""
-        for number, task in enumerate(tasks, start=1):
+        missing = [task for task in tasks if not self.store.has(task.key)]
+        bar = progress.task(f"study {self.grid.name}, {what}", len(missing))
+        for task in missing:
+            bar.say(task.label)
+            # Two methods of a grid may be one, and so share a result.
             if not self.store.has(task.key):
-                bar.say(f"{number} of {len(tasks)}: {task.label}")
-                share = _Share(bar, task.work)
-                task.run(share)
-                share.finish_share()
+                task.run(progress)
+            bar.advance()
+        bar.finish()
 
     def _propensity_tasks(self, data: StudyData) -> Iterator[Task]:
         for entry in self.grid.propensities:
@@ -254,7 +227,7 @@ class Engine:
         def run(_: Progress) -> None:
             kept.keep_given(self.store, key, entry.key, data.dataset, seeds, clip)
 
-        return Task(key, entry.key, 1, run)
+        return Task(key, entry.key, run)
 
     def _trained_tasks(self, data: StudyData, entry: PropensityEntry) -> Iterator[Task]:
         log, store, protocol = data.dataset.train, self.store, self.grid.protocol_for(data.entry.name)
@@ -267,13 +240,11 @@ class Engine:
             seeds=self.seeds,
             device=self.device_type,
         )
-        folds = propensity.crossfit or 1
-        networks = len(self.seeds) * folds * propensity.method().stacked_members()
 
         def train(progress: Progress) -> None:
             kept.train_raw(store, raw_key, propensity, log, progress, seeds=self.seeds, device=self.device)
 
-        yield Task(raw_key, entry.key, networks * log.population_size * propensity.epochs // 2, train)
+        yield Task(raw_key, entry.key, train)
         for calibrator_entry in self.grid.calibrators_of(entry):
             read = {"calibrator": calibrator_entry.make(), "uncertainty": wanted.uncertainty}
             inputs = {"raw": raw_key, **{name: each and described(each) for name, each in read.items()}}
@@ -287,12 +258,12 @@ class Engine:
                 kept.calibrate(store, key, self._trained(raw_key, data), read, log, protocol)
 
             def everywhere(_: Progress, key: str = matrix_key, read: Any = read) -> None:
-                kept.calibrate_everywhere(store, key, self._trained(raw_key, data).reread(**read))
+                matrix = self._trained(raw_key, data).reread(**read).predict_matrix_each()
+                store.write(key, {}, {"matrix": matrix.astype(np.float32)})
 
-            work = networks * log.population_size // folds
-            yield Task(key, f"{entry.key} {calibrator_entry.label}", work, calibrate)
+            yield Task(key, f"{entry.key} {calibrator_entry.label}", calibrate)
             if self._needs_everywhere(data):
-                yield Task(matrix_key, f"{entry.key} {calibrator_entry.label} on D", work * folds, everywhere)
+                yield Task(matrix_key, f"{entry.key} {calibrator_entry.label} on D", everywhere)
 
     def _needs_everywhere(self, data: StudyData) -> bool:
         wanted = any(
@@ -343,10 +314,7 @@ class Engine:
         ]
 
     def _stack_task(self, stack: Stack, label: str) -> Task:
-        def run(progress: Progress) -> None:
-            run_stack(stack, self.store, progress, label)
-
-        return Task(stack.key, label, stack.work, run)
+        return Task(stack.key, label, lambda progress: run_stack(stack, self.store, progress, label))
 
     def _trials(self, data: StudyData, entry: MethodEntry) -> list[Trial]:
         """The search of a method; none where it is not tuned."""
@@ -365,15 +333,13 @@ class Engine:
                 for stack in trial.stacks:
                     yield self._stack_task(stack, f"{entry.label} {trial.label}")
 
-    def _method_tasks(self, data: StudyData, guess: bool = False) -> Iterator[Task]:
-        for entry, stacks in self._method_stacks(data, guess):
+    def _method_tasks(self, data: StudyData) -> Iterator[Task]:
+        for entry, stacks in self._method_stacks(data):
             yield from (self._stack_task(stack, entry.label) for stack in stacks)
 
-    def _method_stacks(
-        self, data: StudyData, guess: bool = False
-    ) -> Iterator[tuple[MethodEntry, list[Stack]]]:
+    def _method_stacks(self, data: StudyData) -> Iterator[tuple[MethodEntry, list[Stack]]]:
         for entry in self.grid.methods:
-            trials = [] if guess else self._trials(data, entry)
+            trials = self._trials(data, entry)
             params = chosen_params(trials, self.store) if trials else {}
             yield entry, self._stacks(data, entry, self.method(data, entry, params), self.seeds)
 
@@ -422,11 +388,11 @@ def propensity_rows(
         for metric, values in result.facts["figures"].items():
             for seed, value in zip(seeds, values, strict=True):
                 yield {**names, "seed": seed, "metric": metric, "value": value, "part": "propensity"}
-        timing = dict(result.facts["timing"])
         if given.raw_key and given.raw_key not in timed:
             timed.add(given.raw_key)
-            yield from _timing({**names, "calibrator": ""}, kept.raw_timing(store.subfolder(given.raw_key)))
-        yield from _timing(names, timing)
+            trained = SavedFolder(store.subfolder(given.raw_key)).config["timing"]
+            yield from _timing({**names, "calibrator": ""}, trained)
+        yield from _timing(names, result.facts["timing"])
 
 
 def notes(grid: Grid, table: pa.Table) -> Iterator[str]:

@@ -36,7 +36,7 @@ from unskew.seeds import as_seeds
 
 
 def word_for(field: str) -> Any:
-    """A word stands for a table with that word under ``field``."""
+    """Let a word stand for a table with that word under ``field``."""
     return BeforeValidator(lambda given: {field: given} if isinstance(given, str) else given)
 
 
@@ -47,7 +47,7 @@ def require_known(name: str, names: Any, what: str) -> None:
 
 
 def made_or_refused(make: Any, name: str) -> Any:
-    """What ``make`` makes; our errors as a ValueError, to which pydantic adds the place."""
+    """Call ``make``; raise our errors as a ValueError, to which pydantic adds the place."""
     try:
         return make()
     except UnskewError as error:
@@ -57,7 +57,7 @@ def made_or_refused(make: Any, name: str) -> Any:
 
 
 def of_right_types(estimator: Estimator, **params: Any) -> Estimator:
-    """An estimator with other parameters, whose types are right; the ranges are checked before it runs."""
+    """Set parameters and check their types; the ranges are checked before it runs."""
     require_types(estimator.set_params(**params), choices=False)
     if hasattr(estimator, "p_min"):
         require_clip(estimator.p_min)
@@ -77,11 +77,21 @@ class GridTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DatasetEntry(GridTable):
-    """A dataset: its name, the folder of its files, options of its loader; ``key`` is its name in tables."""
+class NamedTable(GridTable):
+    """A table with the name of what it is; ``key`` is its name in tables."""
 
     name: str
     key: str = ""
+
+    @property
+    def label(self) -> str:
+        """Return its name in tables."""
+        return self.key or self.name
+
+
+class DatasetEntry(NamedTable):
+    """A dataset: its name, the folder of its files, options of its loader."""
+
     root: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
@@ -97,11 +107,6 @@ class DatasetEntry(GridTable):
             },
         )
         return self
-
-    @property
-    def label(self) -> str:
-        """Its name in tables."""
-        return self.key or self.name
 
     def load(self, protocol: ProtocolName) -> Dataset:
         """Read it."""
@@ -121,16 +126,14 @@ class BackboneEntry(GridTable):
         return self
 
     def make(self) -> Backbone:
-        """The backbone."""
+        """Make the backbone."""
         made: Backbone = made_or_refused(lambda: make_backbone(self.name, **self.params), self.name)
         return made
 
 
-class CalibratorEntry(GridTable):
+class CalibratorEntry(NamedTable):
     """A calibrator by name, with its parameters; ``"none"`` leaves the scores."""
 
-    name: str
-    key: str = ""
     params: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -138,13 +141,8 @@ class CalibratorEntry(GridTable):
         made_or_refused(lambda: make_calibrator(self.name, **self.params)._check_parameters(), self.name)
         return self
 
-    @property
-    def label(self) -> str:
-        """Its name in tables."""
-        return self.key or self.name
-
     def make(self) -> Calibrator | None:
-        """The calibrator; None for ``"none"``."""
+        """Make the calibrator; None for ``"none"``."""
         made = made_or_refused(lambda: make_calibrator(self.name, **self.params), self.name)
         return None if self.name == "none" else made
 
@@ -182,11 +180,11 @@ class PropensityEntry(GridTable):
 
     @property
     def is_trained(self) -> bool:
-        """Whether there is a model to train and to calibrate."""
+        """Return whether there is a model to train and to calibrate."""
         return self.key not in ("constant", "true")
 
     def make(self, protocol: Protocol, backbone: BackboneEntry) -> Propensity:
-        """The estimator under a protocol, without a calibrator."""
+        """Make the estimator under a protocol, without a calibrator."""
         made = protocol.propensity((self.backbone or backbone).make(), uncertainty=self.uncertainty)
         if made.uncertainty is not None:
             made.uncertainty.set_params(**self.uncertainty_params)
@@ -226,25 +224,20 @@ class MethodEntry(GridTable):
 
     @property
     def runs_alone(self) -> bool:
-        """Whether it is also run without given propensities."""
+        """Return whether it is also run without given propensities."""
         return isinstance(self.propensity, list) and NOTHING in self.propensity
 
     @property
     def takes_propensity(self) -> bool:
-        """Whether it is given the grid's propensities: it needs them, or uses them where there are any."""
+        """Return whether it is given the grid's propensities: it needs them, or uses any there are."""
         kind = METHODS[self.method]
         if kind.needs_propensity or self.propensity in (False, [], [NOTHING]):
             return kind.needs_propensity
         chosen = self.params.get("calibration", "auto")
         return "external" in getattr(kind, "sources", ()) and chosen in ("auto", "external")
 
-    @property
-    def needs_full_space(self) -> bool:
-        """Whether it sums over D."""
-        return METHODS[self.method].needs_full_space
-
     def make(self, protocol: Protocol, backbone: BackboneEntry, density: float) -> Debiaser:
-        """The debiaser under a protocol, for a log of which so many of all pairs are clicked."""
+        """Make the debiaser under a protocol, for a log of this density."""
         made = protocol.method(self.method, (self.backbone or backbone).make(), density)
         return made.set_params(**self.params)
 
@@ -281,11 +274,11 @@ class TuneTable(GridTable):
         return self
 
     def tunes(self, label: str) -> bool:
-        """Whether a method of the grid is tuned."""
+        """Return whether a method of the grid is tuned."""
         return self.methods is None or label in self.methods
 
     def single_values(self) -> list[dict[str, Any]]:
-        """Every value by itself: what is wrong with one is seen without trying all combinations."""
+        """Return every value by itself: a wrong one is seen without trying all combinations."""
         return [{name: value} for name, values in self.values.items() for value in values]
 
 
@@ -364,44 +357,43 @@ class Grid(GridTable):
             twice = sorted({entry for entry in entries if entries.count(entry) > 1})
             if twice:
                 raise ValueError(f"{name} has {twice[0]!r} twice; give one of them a key of its own")
-        if not self.propensities and any(METHODS[m.method].needs_propensity for m in self.methods):
-            raise ValueError("a method needs propensities, and the grid has none; add [[propensities]]")
-        for method in self.methods:
-            for name in method.propensity if isinstance(method.propensity, list) else ():
-                require_known(name, (*self.propensity_sets, NOTHING), "propensity of this grid")
         if self.reverse and self.protocol != "paper":
             raise ValueError('only the paper protocol has switches to reverse; write protocol = "paper"')
         made_or_refused(lambda: self.protocol_for(self.datasets[0].name).labels, "reverse")
         for metric in self.metrics or ():
             require_known(metric, METRICS, "metric")
-        known = [each.label for each in self.methods]
-        if "baseline" in self.model_fields_set:
-            require_known(self.baseline, known, "method of this grid (the baseline)")
-        if self.tune is not None:
-            for label in self.tune.methods or ():
-                require_known(label, known, "method of this grid")
-            self._check_values(self.tune)
+        self._check_methods()
         return self
 
-    def _check_values(self, tune: TuneTable) -> None:
+    def _check_methods(self) -> None:
+        if not self.propensities and any(METHODS[entry.method].needs_propensity for entry in self.methods):
+            raise ValueError("a method needs propensities, and the grid has none; add [[propensities]]")
+        known = [entry.label for entry in self.methods]
+        if "baseline" in self.model_fields_set:
+            require_known(self.baseline, known, "method of this grid (the baseline)")
+        tune = self.tune
+        for label in (tune and tune.methods) or ():
+            require_known(label, known, "method of this grid")
         for entry in self.methods:
-            for params in tune.single_values() if tune.tunes(entry.label) else ():
+            for name in entry.propensity if isinstance(entry.propensity, list) else ():
+                require_known(name, (*self.propensity_sets, NOTHING), "propensity of this grid")
+            for params in tune.single_values() if tune is not None and tune.tunes(entry.label) else ():
                 backbone = (entry.backbone or self.backbone).make()
                 method = make_method(entry.method, backbone=backbone).set_params(**entry.params)
                 made_or_refused(lambda method=method, params=params: of_right_types(method, **params), "tune")
 
     @property
     def seed_list(self) -> tuple[int, ...]:
-        """The seeds."""
+        """Return the seeds."""
         return as_seeds(self.seeds)
 
     def calibrators_of(self, entry: PropensityEntry) -> list[CalibratorEntry]:
-        """How a propensity is calibrated: its own way, or the grid's; one that is not trained, not at all."""
+        """Return the calibrators of a propensity: its own, or the grid's; none if it is not trained."""
         return entry.calibrators or self.calibrators if entry.is_trained else [CalibratorEntry(name="none")]
 
     @property
     def propensity_sets(self) -> list[str]:
-        """The sets of propensities that methods are given, each by propensity and calibrator."""
+        """Return the names of the sets of propensities that methods may be given."""
         return [
             f"{entry.key} {calibrator.label}"
             for entry in self.propensities
@@ -409,7 +401,7 @@ class Grid(GridTable):
         ]
 
     def protocol_for(self, data: str) -> Protocol:
-        """What the protocol decides for a dataset."""
+        """Return the protocol for a dataset."""
         switches = {"reverse": tuple(self.reverse)} if self.reverse else {}
         return protocol_named(
             self.protocol,
@@ -422,7 +414,7 @@ class Grid(GridTable):
 
 
 def read_grid(source: str | Path | Mapping[str, Any], **changes: Any) -> Grid:
-    """A grid from a TOML file or from tables.
+    """Read a grid from a TOML file or from tables.
 
     Parameters
     ----------

@@ -9,9 +9,8 @@ import copy
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from unskew.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.debias.fit import validation_loss
 from unskew.debias.setting import Observed
-from unskew.errors import ParameterError, TrainingError
+from unskew.errors import TrainingError
 from unskew.evaluation import evaluate_users
 from unskew.log import Log, Schema
 from unskew.metrics import CalibrationSketch
@@ -35,7 +34,6 @@ from unskew.run.protocol import Protocol
 from unskew.run.training import given_everywhere, read_off
 from unskew.study.results import ResultStore, described, result_key
 from unskew.study.table import collapsed_values
-from unskew.training.saved import SavedFolder
 
 
 @dataclass(frozen=True)
@@ -52,23 +50,23 @@ class Given:
 
     @property
     def name(self) -> str:
-        """By which a method of a grid names it."""
+        """Return the name under which a method of a grid asks for it."""
         return f"{self.propensity} {self.calibrator}"
 
     def rows(self, store: ResultStore) -> NDArray[np.float64]:
-        """``[seeds, n]``: of the log's rows; one line where all seeds have the same."""
+        """Read ``[seeds, n]``, those of the log's rows; one line where all seeds have the same."""
         result = store.read(self.key)
         assert result is not None
         rows: NDArray[np.float64] = result.arrays["rows"]
         return rows
 
     def sketch(self, store: ResultStore) -> CalibrationSketch:
-        """Scores against clicks of the first seed, on the cells where they are judged."""
+        """Read the scores against clicks of the first seed, on the cells where they are judged."""
         return CalibrationSketch.load(store.sketch(self.key))
 
 
 def as_trained(propensity: Propensity) -> Propensity:
-    """The same without an uncertainty that only reads trained networks off: it is trained alike."""
+    """Return the same without an uncertainty that only reads trained networks off: it is trained alike."""
     reads_off = propensity.method().same_training(Uncertainty())
     return copy.copy(propensity).set_params(uncertainty=None) if reads_off else propensity
 
@@ -93,17 +91,11 @@ def check(propensity: Propensity) -> None:
 
 
 def trained(store: ResultStore, key: str, log: Log, device: str) -> Propensity:
-    """The propensity of such a result, ready to be calibrated and judged on its log."""
+    """Read the propensity of such a result, ready to be calibrated and judged on its log."""
     propensity = load_propensity(store.subfolder(key), device=device)
     assert isinstance(propensity, Propensity)
     propensity.use_log(log)
     return propensity
-
-
-def raw_timing(folder: Path) -> dict[str, float]:
-    """How long the training of such a result took."""
-    timing: dict[str, float] = SavedFolder(folder).config["timing"]
-    return timing
 
 
 def calibrate(
@@ -126,20 +118,6 @@ def calibrate(
     timing = {"calibrate_seconds": fitted, "predict_seconds": found.seconds}
     found.sketch.save(store.sketch(key))
     store.write(key, {"figures": figures, "timing": timing}, {"rows": found.rows})
-
-
-def calibrate_everywhere(store: ResultStore, key: str, propensity: Propensity) -> None:
-    """Keep the propensities of every pair of D."""
-    matrix = propensity.predict_matrix_each()
-    store.write(key, {}, {"matrix": matrix.astype(np.float32)})
-
-
-def check_given(name: str, data: Dataset) -> None:
-    """Refuse the true propensities of data that have none."""
-    if name == "true" and data.truth is None:
-        raise ParameterError(
-            f"{data.name} has no true propensities", remedy="leave 'true' out, or use synthetic data"
-        )
 
 
 def keep_given(store: ResultStore, key: str, name: str, data: Dataset, seeds: int, p_min: Clip) -> None:
@@ -186,7 +164,7 @@ class Stack:
 
     @cached_property
     def key(self) -> str:
-        """Of its result."""
+        """Return the key of its result."""
         return result_key(
             "method",
             data=self.data_hash,
@@ -197,15 +175,8 @@ class Stack:
             judge=self.judge and described(self.judge),
         )
 
-    @property
-    def work(self) -> int:
-        """Networks × rows × epochs to expect."""
-        rows = self.data.train.n_clicks * (2 if self.method.needs_full_space else 1)
-        networks = len(self.given) * len(self.seeds) * len(self.method.networks())
-        return max(1, networks * rows * self.method.epochs // 4)
-
     def rows(self, store: ResultStore) -> Iterator[dict[str, Any]]:
-        """What the result says, as rows of the long table with the test's name for dataset and method."""
+        """Read the result as rows of the long table, with the test's name for dataset and method."""
         result = store.read(self.key)
         assert result is not None
         for number, (given, values) in enumerate(zip(self.given, result.facts["values"], strict=True)):
@@ -232,7 +203,7 @@ def _of_test(name: str) -> dict[str, str]:
 def run_stack(stack: Stack, store: ResultStore, progress: Progress, label: str) -> None:
     """Train, evaluate and keep the numbers of a stack as a result."""
     start = time.perf_counter()
-    measured = _measured(stack, store, list(stack.given), stack.seeds, progress, label)
+    measured = _measured(stack, store, progress, label)
     seconds = (time.perf_counter() - start) / len(stack.given)
     names = list(dict.fromkeys(name for _, users in measured for name in users))
     facts = {"values": [values for values, _ in measured], "timing": {"train_seconds": seconds}, USERS: names}
@@ -240,7 +211,7 @@ def run_stack(stack: Stack, store: ResultStore, progress: Progress, label: str) 
 
 
 def _averaged(users: OverUsers, names: Sequence[str]) -> NDArray[np.float64]:
-    """Averages over the seeds that have a value ``[metrics, resamples]``; NaN where none has."""
+    """Average over the seeds that have a value ``[metrics, resamples]``; NaN where none has."""
     lines = np.full((len(names), RESAMPLES), np.nan)
     for number, name in enumerate(names):
         known = [line for line in users.get(name, ()) if np.isfinite(line).any()]
@@ -250,59 +221,41 @@ def _averaged(users: OverUsers, names: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _measured(
-    stack: Stack,
-    store: ResultStore,
-    given: list[Given | None],
-    seeds: tuple[int, ...],
-    progress: Progress,
-    label: str,
+    stack: Stack, store: ResultStore, progress: Progress, label: str
 ) -> list[tuple[Values, OverUsers]]:
-    """Metrics of each set of propensities; where a loss became NaN, the others are trained without it."""
-    try:
-        models = _fitted(stack, store, given, seeds, progress, label)
-    except TrainingError:
-        if len(given) > 1:
-            apart = [_measured(stack, store, [each], seeds, progress, label) for each in given]
-            return [measured for (measured,) in apart]
-        if len(seeds) > 1:
-            lines = [_measured(stack, store, given, (seed,), progress, label)[0] for seed in seeds]
-            names = dict.fromkeys(name for line, _ in lines for name in line)
-            values = {name: [line.get(name, [math.nan])[0] for line, _ in lines] for name in names}
-            resampled = dict.fromkeys(name for _, users in lines for name in users)
-            return [
-                (
-                    values,
-                    {n: np.concatenate([users[n] for _, users in lines if n in users]) for n in resampled},
-                )
-            ]
-        return [({"diverged": [1.0]}, {})]
-    return [_evaluated(model, loss, stack.tests) for model, loss in models]
-
-
-def _fitted(
-    stack: Stack,
-    store: ResultStore,
-    given: list[Given | None],
-    seeds: tuple[int, ...],
-    progress: Progress,
-    label: str,
-) -> list[tuple[Debiaser, list[float] | None]]:
-    """Models with their validation losses by seed."""
+    """Measure each set of propensities; where a loss became NaN, train the others without it."""
     everywhere = stack.method.needs_propensity_everywhere and stack.data.train.space == "matrix"
     sets: Mapping[str, Any] = {
-        str(number): None if each is None else _read(store, each, everywhere, seeds)
-        for number, each in enumerate(given)
+        str(number): None if each is None else _read(store, each, everywhere, stack.seeds)
+        for number, each in enumerate(stack.given)
     }
-    models = stack.method.fit_many(
-        stack.data.train,
-        propensities=sets,
-        validation=stack.validation,
-        seeds=seeds,
-        device=stack.device,
-        progress=progress,
-        label=label,
-    )
-    return [(model, _validation_loss(stack, model, sets[number])) for number, model in models.items()]
+    try:
+        models = stack.method.fit_many(
+            stack.data.train,
+            propensities=sets,
+            validation=stack.validation,
+            seeds=stack.seeds,
+            device=stack.device,
+            progress=progress,
+            label=label,
+        )
+    except TrainingError:
+        if len(stack.given) > 1:
+            alone = [replace(stack, given=(each,)) for each in stack.given]
+            return [_measured(one, store, progress, label)[0] for one in alone]
+        if len(stack.seeds) == 1:
+            return [({"diverged": [1.0]}, {})]
+        alone = [replace(stack, seeds=(seed,)) for seed in stack.seeds]
+        lines = [_measured(one, store, progress, label)[0] for one in alone]
+        names = dict.fromkeys(name for line, _ in lines for name in line)
+        values = {name: [line.get(name, [math.nan])[0] for line, _ in lines] for name in names}
+        names = dict.fromkeys(name for _, users in lines for name in users)
+        users = {name: np.concatenate([of[name] for _, of in lines if name in of]) for name in names}
+        return [(values, users)]
+    return [
+        _evaluated(model, _validation_loss(stack, model, sets[number]), stack.tests)
+        for number, model in models.items()
+    ]
 
 
 def _validation_loss(stack: Stack, model: Debiaser, propensity: Any) -> list[float] | None:
@@ -324,12 +277,12 @@ def _validation_loss(stack: Stack, model: Debiaser, propensity: Any) -> list[flo
 
 
 def _by_seed(values: Sequence[float], model: Debiaser) -> list[float]:
-    """Means over the members of each seed."""
+    """Average over the members of each seed."""
     return [float(each) for each in np.reshape(values, (len(model.seeds_), -1)).mean(axis=1)]
 
 
 def _read(store: ResultStore, given: Given, everywhere: bool, seeds: tuple[int, ...]) -> Any:
-    """The propensities of some seeds, read back from their result: the same numbers whenever it was made."""
+    """Read the propensities of some seeds from their result: the same numbers whenever it was made."""
     result = store.read(given.matrix_key if everywhere else given.key)
     assert result is not None
     if everywhere and "matrix" not in result.arrays:
