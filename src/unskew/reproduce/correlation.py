@@ -214,16 +214,20 @@ def _along_platt(work: Reproduction) -> CorrelationStudy:
     cluster = list(range(len(eces)))
     return CorrelationStudy(
         clouds=[Cloud("Platt's optimisation", eces, metrics)],
-        correlations=[
-            *rank_correlation(eces, metrics, cluster=cluster),
-            *rank_correlation(eces, metrics, cluster=cluster, controls=controls),
-        ],
+        correlations=_raw_and_partial(eces, metrics, cluster, controls),
         about=(
             f"one optimisation of Platt scaling on seed {seeds[0]}, a checkpoint every 10 evaluations"
             f" ({len(path)} in all); IPS trained with each, mean of {len(seeds)} seeds; 95 % intervals"
             " by a bootstrap over checkpoints, which follow one another and so are too narrow"
         ),
     )
+
+
+def _raw_and_partial(
+    eces: list[float], metrics: dict[str, list[float]], cluster: list[int], controls: dict[str, list[float]]
+) -> list[Correlation]:
+    raw = rank_correlation(eces, metrics, cluster=cluster)
+    return [*raw, *rank_correlation(eces, metrics, cluster=cluster, controls=controls)]
 
 
 def _checkpoint(
@@ -260,10 +264,7 @@ def _over_rows(work: Reproduction, table: pa.Table) -> CorrelationStudy:
     cluster = [seed for _ in judged for seed in seeds]
     return CorrelationStudy(
         clouds=clouds,
-        correlations=[
-            *rank_correlation(eces, metrics, cluster=cluster),
-            *rank_correlation(eces, metrics, cluster=cluster, controls=controls),
-        ],
+        correlations=_raw_and_partial(eces, metrics, cluster, controls),
         about=(
             f"{len(judged)} rows × {len(seeds)} seeds, without the constant, which has an ECE of 0 by"
             " construction; 95 % intervals by a bootstrap over seeds"

@@ -68,7 +68,7 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
 
 
 def propensities_of(sources: Iterable[Source]) -> list[dict[str, Any]]:
-    """The propensities of a grid from which rows are read off, each with the calibrators that they need.
+    """Return the propensities of a grid from which rows are read off, each with its calibrators.
 
     Examples
     --------
@@ -207,7 +207,7 @@ ALL = "all"
 
 
 def wanted(presets: Sequence[Preset], protocol: ProtocolName) -> tuple[list[str], dict[str, list[str]]]:
-    """What the grid of some presets has: sources, and the rows of each method, each once."""
+    """Return the sources of some presets' grid, and the rows of each method, each once."""
     kinds = {preset.kind for preset in presets}
     sources = list(sources_of(protocol)) if kinds & {"propensities", "methods", "figure"} else []
     if "efficiency" in kinds:
@@ -223,7 +223,7 @@ def wanted(presets: Sequence[Preset], protocol: ProtocolName) -> tuple[list[str]
 
 
 def chosen_presets(names: list[str], data: str, protocol: ProtocolName) -> tuple[list[Preset], list[str]]:
-    """Presets by name, and what is left out of ``all`` and why."""
+    """Return presets by name, and what is left out of ``all`` and why."""
     known = [*PRESETS, ALL]
     for name in names:
         if name not in known:
@@ -233,19 +233,15 @@ def chosen_presets(names: list[str], data: str, protocol: ProtocolName) -> tuple
         asked = preset.name in names
         if not asked and not (ALL in names and preset.in_all):
             continue
-        reason = _does_not_fit(preset, data, protocol)
+        reason = remedy = ""
+        if preset.only is not None and preset.only != data:
+            reason, remedy = f"is about {preset.only}, not {data}", f"give --data {preset.only} --root FOLDER"
+        elif preset.kind == "switches" and protocol != "paper":
+            reason, remedy = "turns the paper protocol's switches", "give --protocol paper"
         if reason and asked:
-            raise ParameterError(f"{preset.name} {reason[0]}", remedy=reason[1])
+            raise ParameterError(f"{preset.name} {reason}", remedy=remedy)
         if reason:
-            left_out.append(f"{preset.name} is left out: it {reason[0]}")
+            left_out.append(f"{preset.name} is left out: it {reason}")
         else:
             chosen.append(preset)
     return chosen, left_out
-
-
-def _does_not_fit(preset: Preset, data: str, protocol: ProtocolName) -> tuple[str, str] | None:
-    if preset.only is not None and preset.only != data:
-        return f"is about {preset.only}, not {data}", f"give --data {preset.only} --root FOLDER"
-    if preset.kind == "switches" and protocol != "paper":
-        return "turns the paper protocol's switches", "give --protocol paper"
-    return None

@@ -42,7 +42,7 @@ DATA_FOLDERS = ("../shared/data",)
 
 
 def found_data(data: str | None, root: Path | None) -> tuple[str, Path | None, list[str]]:
-    """The dataset, its folder, and what a reader should know about the choice."""
+    """Return the dataset, its folder, and notes on the choice for the reader."""
     if data is None:
         coat = root or _folder_of("coat")
         if coat is not None:
@@ -92,7 +92,7 @@ JUDGED_ON = {
     "paper": "paper protocol: ECE where its switches say",
     "honest": "honest protocol: out-of-fold scores of every pair, at the true rate",
 }
-"""On what propensities are judged."""
+"""How captions say where propensities are judged."""
 
 
 def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduced:
@@ -138,21 +138,17 @@ def _check_folder(out: Path) -> None:
 def _add_tables(result: Reproduced, engine: Engine, preset: Preset) -> None:
     protocol, (data,) = engine.grid.protocol, engine.data
     part = "propensity" if preset.kind == "propensities" else "method"
+    own = engine.grid.protocol_for(data.entry.name).test_protocol
     for test in data.tests if part == "method" else ("",):
         found = summarised(result.table, preset, protocol, data.label(test), part)
         if not test:
             result.comparisons[preset.name] = comparisons(found, preset)
-        measured = _measured_on(engine, test) if part == "method" else JUDGED_ON[protocol]
+        kind = test or OTHER_TEST["honest" if own == "paper" else "paper"]
+        measured = f"{protocol} protocol, test set {kind}" if part == "method" else JUDGED_ON[protocol]
         if preset.name == "table-sota" and protocol == "paper":
             measured += "; methods without published code keep their own defaults, the epoch chosen on clicks"
         shown = beside(found, preset, note=measured, with_paper=not test or protocol == "honest")
         result.tables.setdefault(preset.name, []).append(shown)
-
-
-def _measured_on(engine: Engine, test: str) -> str:
-    own = engine.grid.protocol_for(engine.data[0].entry.name).test_protocol
-    kind = test or OTHER_TEST["honest" if own == "paper" else "paper"]
-    return f"{engine.grid.protocol} protocol, test set {kind}"
 
 
 def _add_figure(result: Reproduced, work: Reproduction, engine: Engine, preset: Preset) -> None:
@@ -179,7 +175,7 @@ def _add_figure(result: Reproduced, work: Reproduction, engine: Engine, preset: 
 
 
 def facts_of(config: ReproduceConfig) -> dict[str, str]:
-    """Command, date, versions and machine, so that numbers can be traced."""
+    """Return command, date, versions and machine, so that numbers can be traced."""
     import scipy
     import torch
 
@@ -203,7 +199,7 @@ def facts_of(config: ReproduceConfig) -> dict[str, str]:
 
 
 def write_folder(result: Reproduced) -> None:
-    """Tables, figures, and the facts and comparisons as JSON."""
+    """Write tables, figures, and the facts and comparisons as JSON."""
     out = result.config.out
     write_tables(out, result.table)
     for name, figure in result.figures.items():
