@@ -17,7 +17,6 @@ from unskew.errors import DataError
 from unskew.io import stream as stream_module
 from unskew.io import tables
 from unskew.io.stream import stream
-from unskew.io.tables import require_columns
 
 NUMBERS = ("p", "o")
 
@@ -52,21 +51,6 @@ def test_a_row_group_as_large_as_the_file_is_not_read_whole(
     assert seen == rows
     assert path.stat().st_size > 10 << 20
     assert pool.max_memory() - before < 6 << 20
-
-
-def test_batches_of_long_text_have_fewer_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "BATCH_BYTES", 1 << 20)
-    monkeypatch.setattr(stream_module, "PIECE_ROWS", 64)
-    path = tmp_path / "log.parquet"
-    # A dictionary of one value: the file is a few kilobytes, its rows are 20 MB.
-    text = ["x" * 10_000] * 1000 + ["y"] * 1000 + ["z" * 10_000] * 1000
-    table = pa.table({"p": np.linspace(0, 1, 3000), "o": np.arange(3000) % 2, "text": text})
-    pq.write_table(table, path)
-    found = list(records(path, None))
-    assert max(record.nbytes for record in found) <= 1 << 20
-    # Short text is joined again.
-    assert max(record.num_rows for record in found) > 500
-    assert pa.Table.from_batches(found).equals(table)
 
 
 def test_dictionaries_that_differ_by_row_group_are_joined(tmp_path: Path) -> None:
@@ -111,24 +95,6 @@ class Counted(str):
         return str.__eq__(self, other)
 
     __hash__ = str.__hash__
-
-
-def test_columns_are_looked_up_once_each_however_many_there_are(tmp_path: Path) -> None:
-    names: list[str] = [Counted(f"column {number}") for number in range(2000)]
-    Counted.comparisons = 0
-    require_columns(None, names, tmp_path)
-    require_columns([str(name) for name in names], names, tmp_path)
-    assert Counted.comparisons < 10 * len(names)
-
-
-def test_blocks_of_a_csv_are_joined_into_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", 1 << 12)
-    path = tmp_path / "log.csv"
-    path.write_text("p,o,city\n" + "0.5,1,Bonn\n0.25,0,\n" * 2000, encoding="utf-8")
-    batches = list(stream([path], columns=None, numbers=NUMBERS))
-    assert [batch.record.num_rows for batch in batches] == [4000]
-    assert batches[0].done == pytest.approx(1.0, abs=0.1)
-    assert batches[0].record.column("city").to_pylist() == ["Bonn", None] * 2000
 
 
 def test_a_row_that_does_not_fit_a_block_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,11 +99,6 @@ def test_a_percent_sign_that_escapes_nothing_is_one_of_the_name() -> None:
     assert parquet_places.system_of("mock:///logs/a%20b c.parquet")[1] == "logs/a b c.parquet"
 
 
-def test_links_that_lead_back_are_followed_once(folder: Path) -> None:
-    (folder / "day=1" / "back").symlink_to(folder)
-    assert names(folder, f"file://{folder}") == ["a.parquet", "b.pq", "day=1/c.parquet"]
-
-
 def test_a_file_under_two_names_is_refused(elsewhere: Path, folder: Path) -> None:
     for places in (
         [folder / "a.parquet", f"file://{folder}/a.parquet"],

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew.errors import DataError
-from unskew.io import row_groups
 from unskew.io.row_groups import Counted, Piece, RowGroups
 
 
@@ -36,29 +35,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     monkeypatch.setattr(RowGroups, "opened", noted)
     return found
-
-
-def test_rows_of_many_files_open_each_file_once_and_compare_types_once(
-    tmp_path: Path, opened: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain, compared = row_groups.united, []
-
-    def noted(files: Any, schemas: Any) -> Any:
-        compared.append(len(schemas))
-        return plain(files, schemas)
-
-    monkeypatch.setattr(row_groups, "united", noted)
-    files = RowGroups.of(write(tmp_path, 20))
-    schema = files.typed(["number"])
-    places = np.array([0, 5, 11, 13, 100, 101, 239])
-    chunk = files.rows_at(places, schema)
-    assert chunk.table.column("number").to_pylist() == places.tolist()
-    assert [(Path(str(part.file)).name, row) for part in chunk.parts for row in part.numbers] == [
-        (f"part-{place // 12:03d}.parquet", place % 12) for place in places
-    ]
-    assert len(opened) == len(set(opened)) == 4
-    # Files of one writer have the same columns: one line stands for all.
-    assert compared == [1]
 
 
 def test_rows_that_count_are_counted_file_by_file(tmp_path: Path, opened: list[Path]) -> None:

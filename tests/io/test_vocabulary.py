@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unskew.errors import DataError, ParameterError
-from unskew.io import vocabulary
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 
 
@@ -35,10 +34,6 @@ def test_decode_undoes_encode_and_codes_are_positions(values):
     assert vocabulary.decode(codes).tolist() == values
     assert sorted(set(values)) == vocabulary.ids.tolist()
     assert codes.dtype == np.int32
-
-
-def test_range_ids_are_their_own_codes():
-    np.testing.assert_array_equal(Vocabulary.range(5, name="item").encode([3, 0, 4]), [3, 0, 4])
 
 
 @pytest.mark.parametrize(
@@ -156,14 +151,6 @@ def test_a_row_with_several_ids_is_not_called_missing(ids):
         Vocabulary.of(ids, name="user")
 
 
-def test_one_long_id_does_not_widen_the_others():
-    # As fixed-width text this is 16 GB.
-    values = ["x" * 20_000, *(f"user {number}" for number in range(200_000))]
-    vocabulary = Vocabulary.of(values, name="user")
-    assert vocabulary.ids.nbytes < 10_000_000
-    assert vocabulary.decode(vocabulary.encode(values[:3])).tolist() == values[:3]
-
-
 def test_ids_that_differ_in_a_null_character_are_two():
     vocabulary = Vocabulary.of(["a", "a\0"], name="user")
     assert vocabulary.encode(["a\0", "a"]).tolist() == [1, 0]
@@ -185,16 +172,6 @@ def test_nulls_of_numpys_text_are_missing_ids():
 class TestHashes:
     """What folds are made of: a function of an id alone."""
 
-    def test_they_do_not_depend_on_codes_other_ids_or_memory_at_a_time(self, monkeypatch):
-        ids = ["", "7", "a", "a\0", "é€", "z" * 300, *(f"user {n}" for n in range(50))]
-        expected = dict(zip(ids, (Vocabulary.of([each], name="u").hashes[0] for each in ids), strict=True))
-        assert len(set(expected.values())) == len(ids)
-        for at_once, characters in ((1 << 16, 1 << 20), (7, 5)):
-            monkeypatch.setattr(vocabulary, "HASHED_AT_ONCE", at_once)
-            monkeypatch.setattr(vocabulary, "BYTES_AT_ONCE", characters)
-            whole = Vocabulary.of(ids, name="u")
-            assert dict(zip(whole.ids.tolist(), whole.hashes, strict=True)) == expected
-
     def test_whole_numbers_have_the_hash_of_their_digits(self):
         numbers = np.array([-12, 0, 7, 10, 2**62])
         text = Vocabulary.of(numbers.astype(str), name="u")
@@ -206,21 +183,6 @@ class TestHashes:
         """Saved propensities and models find their folds by them."""
         assert Vocabulary.of([7], name="u").hashes.tolist() == [2299506040737902092]
         assert Vocabulary.of(["é€"], name="u").hashes.tolist() == [3857163906683470020]
-
-    def test_bits_are_even_and_neighbours_unlike(self):
-        hashes = Vocabulary.range(20_000, name="u").hashes.view(np.uint64)
-        bits = (hashes[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
-        assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.02
-        assert np.abs((bits[1:] != bits[:-1]).mean(axis=0) - 0.5).max() < 0.02
-
-
-@pytest.mark.parametrize("ids", [[5, 6, 9], [-7, -5, 0], [0, 10**12, 10**13], [-(2**63), 2**63 - 1]])
-def test_whole_numbers_are_found_wherever_they_lie(ids):
-    """In a table where they lie close together, by search where they do not."""
-    vocabulary = Vocabulary.of(ids, name="user")
-    asked = [*ids, min(ids) + 1 if min(ids) + 1 not in ids else 7, -(2**63) + 5, 2**63 - 2, 10**11]
-    expected = [*range(len(ids)), *[UNSEEN_CODE] * 4]
-    assert vocabulary.encode(asked, unseen="nan").tolist() == expected
 
 
 class TestSharedCodes:

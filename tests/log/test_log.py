@@ -374,26 +374,7 @@ def test_features_must_have_a_row_for_each_id():
         )
 
 
-def test_repr_says_what_is_inside():
-    assert repr(build()) == "Log(matrix: 3 users × 3 items, 5 rows, 3 clicks, density 0.3333)"
-
-
 ROWS = {"user": [0, 0, 1], "item": [0, 1, 0], "conversion": [1, 0, 0]}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"users": [0, 1]}, "users must be a Vocabulary, not a list. To fix: give ids of rows as user="),
-        ({"items": 3}, "items must be a Vocabulary, not a int"),
-        ({"user_features": np.eye(2)}, "user_features must be a Features, not a ndarray"),
-        ({"columns": 3}, "columns must be a Mapping, not a int"),
-        ({"names": "user"}, "names must be a Mapping, not a str"),
-    ],
-)
-def test_options_of_another_kind_are_told(options, message):
-    with pytest.raises(ParameterError, match=message):
-        Log.from_arrays(**ROWS, **options)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 import unskew as us
 from unskew.errors import DataError
-from unskew.log import Field, Rows, Schema
+from unskew.log import Field, Schema
 
 PRICE = Field("price", "number", "item", unknown="other")
 COUNTRY = Field("country", "category", "user", 7)
@@ -55,27 +54,6 @@ def test_a_schema_comes_back_from_json():
 def test_what_cannot_be_a_schema_is_told(make, message):
     with pytest.raises(DataError, match=message):
         make()
-
-
-class TestRows:
-    rows = Rows(user=torch.arange(6)[None], item=torch.arange(6)[None] % 4, price=torch.rand(1, 6))
-
-    def test_they_are_found_by_name(self):
-        assert list(self.rows) == ["user", "item", "price"]
-        assert self.rows["item"] is self.rows.item
-
-    def test_every_field_is_cut_repeated_and_shared_alike(self):
-        changed = self.rows.between(2, 5).repeat(2).expand(3)
-        assert changed.shape == (3, 6)
-        for name in self.rows:
-            part = self.rows[name][:, 2:5]
-            assert torch.equal(changed[name], torch.cat((part, part), 1).expand(3, -1))
-
-    def test_what_is_there_for_each_replica_is_left_alone(self):
-        each = self.rows.expand(3)
-        assert each.expand(3) is each
-        with pytest.raises(RuntimeError, match="expand"):
-            each.expand(2)
 
 
 def test_logs_schemas_and_rows_need_no_torch():

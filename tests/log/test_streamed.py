@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -57,27 +55,6 @@ def test_an_epoch_has_every_row_once_and_its_order_follows_from_seed_and_epoch(l
     assert (np.diff(first) == 1).mean() < 0.05
 
 
-def test_blocks_are_as_large_as_was_asked_for(log: Log) -> None:
-    stream = StreamedLog.of(log, block_rows=64)
-    sizes = [len(block) for block in stream.blocks(seed=0, epoch=0)]
-    assert sizes == [64] * 15 + [43]
-
-
-def test_blocks_are_rows_of_buffers(log: Log) -> None:
-    stream = StreamedLog.of(log, block_rows=7)
-    blocks = list(stream.blocks(seed=3, epoch=1, start=2))
-    shuffled = list(stream.shuffled(seed=3, epoch=1, start=2))
-    assert [len(block) for block in blocks] == [len(rows) for _, rows in shuffled]
-    for block, (buffer, rows) in zip(blocks, shuffled, strict=True):
-        assert np.array_equal(block.user, buffer.user[rows])
-
-
-def test_features_of_a_buffer_are_coded_once(log: Log) -> None:
-    stream = StreamedLog.of(log, block_rows=7)
-    for buffer, _ in stream.shuffled(seed=0, epoch=0):
-        assert buffer.encoded_rows() is buffer.encoded_rows()
-
-
 def test_in_order_gives_the_rows_as_they_lie(log: Log) -> None:
     stream = StreamedLog.of(log, block_rows=100)
     assert np.array_equal(numbers(stream.in_order()), np.arange(len(log)))
@@ -129,16 +106,6 @@ def test_counts_are_those_of_the_log(log: Log) -> None:
     assert (stream.n_users, stream.n_items) == (log.n_users, log.n_items)
     assert stream.n_conversions == (log.known_conversion() == 1).sum()
     assert stream.schema_table() == log.schema_table()
-
-
-def test_the_reader_ends_when_no_more_is_asked_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 10)
-    before = threading.active_count()
-    blocks = StreamedLog.of(log, block_rows=10).blocks(seed=0, epoch=0)
-    next(blocks)
-    assert threading.active_count() == before + 1
-    blocks.close()  # type: ignore[attr-defined]
-    assert threading.active_count() == before
 
 
 def test_a_matrix_is_not_streamed() -> None:
