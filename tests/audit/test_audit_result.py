@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 from unskew.audit import audit
 from unskew.errors import DataError, ParameterError
-from unskew.io.files import write_json
 from unskew.metrics import auc, brier, ece, mean_outcome_over_score, nll, wce
 
 
@@ -143,30 +141,6 @@ def test_weights_are_repetition(make_log: Any, tmp_path: Path) -> None:
     for name in ("nll", "brier", "auc", "mean_outcome_over_score", "base_rate"):
         assert getattr(weighted, name) == pytest.approx(getattr(repeated, name), rel=1e-9)
     assert weighted.ece.value == pytest.approx(repeated.ece.value, rel=1e-9)
-
-
-def test_the_dictionary_has_the_fields_of_the_design_and_survives_json(
-    big: tuple[Any, Path], tmp_path: Path
-) -> None:
-    result = audit(big[1], score="p", outcome="clicked", segments=["country"])
-    write_json(tmp_path / "audit.json", result.to_dict())
-    told = json.loads((tmp_path / "audit.json").read_text())
-    for name in ("rows", "nll", "brier", "auc", "mean_outcome_over_score", "verdict", "healthy", "segments"):
-        assert told[name] is not None
-    for name in ("ece", "wce"):
-        assert {"value", "low", "high", "floor"} <= set(told[name])
-    assert {"name", "nll", "wce", "ece"} <= set(told["calibrators"][0])
-    assert told["rows"] == result.rows
-    assert len(told["segments"]) == 3
-
-
-def test_the_same_seed_gives_the_same_audit(big: tuple[Any, Path]) -> None:
-    options: dict[str, Any] = {
-        "score": "p",
-        "outcome": "clicked",
-        "calibrators": ("none", "platt", "isotonic"),
-    }
-    assert audit(big[1], **options).to_dict() == audit(big[1], **options).to_dict()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from unskew.audit.segments import MISSING, OTHERS, SegmentTable, corrected, worst_first
-from unskew.metrics import CalibrationSketch, mean_outcome_over_score
+from unskew.metrics import mean_outcome_over_score
 
 
 def filled(values: list[str | None], score: np.ndarray, outcome: np.ndarray, **options: int) -> SegmentTable:
@@ -31,24 +31,6 @@ def test_figures_of_a_segment_are_those_of_its_rows() -> None:
         exact = mean_outcome_over_score(score=score[rows], outcome=outcome[rows])
         assert segment.mean_outcome_over_score == pytest.approx(exact)
         assert segment.low < exact < segment.high
-
-
-def test_batches_add_up_and_weights_are_repetition() -> None:
-    generator = np.random.default_rng(1)
-    score, outcome = generator.random(300), generator.integers(0, 2, 300)
-    count = generator.integers(0, 3, 300)
-    group = generator.choice(np.array(["a", "b", "c"]), 300)
-    weighted = SegmentTable("g")
-    for rows in (slice(0, 120), slice(120, 300)):
-        weighted.add(pa.array(group[rows]), score[rows], outcome[rows], count[rows])
-    repeated = filled(np.repeat(group, count).tolist(), np.repeat(score, count), np.repeat(outcome, count))
-    for one, other in zip(
-        sorted(weighted.segments(), key=lambda s: s.value),
-        sorted(repeated.segments(), key=lambda s: s.value),
-        strict=True,
-    ):
-        assert one.base_rate == pytest.approx(other.base_rate)
-        assert one.mean_outcome_over_score == pytest.approx(other.mean_outcome_over_score)
 
 
 def test_the_test_of_honest_segments_holds_its_size() -> None:
@@ -155,13 +137,6 @@ def test_a_click_at_score_zero_is_never_honest() -> None:
     (segment,) = filled(["a"] * 3, np.array([0.0, 0.5, 0.5]), np.array([1, 0, 1])).segments()
     assert segment.wce == np.inf
     assert segment.p_value == 0.0
-
-
-def test_a_score_of_zero_that_is_never_clicked_counts_as_in_the_metrics() -> None:
-    score, outcome = np.array([0.0, 0.5, 0.5, 1.0]), np.array([0, 0, 1, 1])
-    (segment,) = filled(["a"] * 4, score, outcome).segments()
-    sketch = CalibrationSketch.of(score=score, outcome=outcome)
-    assert segment.mean_outcome_over_score == pytest.approx(mean_outcome_over_score(sketch=sketch))
 
 
 def test_categories_that_no_row_has_take_no_segments_place():

@@ -10,11 +10,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from unskew.audit import audit
-from unskew.audit.fold_sketches import BLOCK_ROWS, FoldSketches, deal, fold_of_rows
+from unskew.audit.fold_sketches import BLOCK_ROWS, FoldSketches, fold_of_rows
 from unskew.errors import DataError, ParameterError
 from unskew.io import stream as stream_module
 from unskew.io import tables
@@ -77,18 +75,6 @@ def test_every_format_gives_the_same_rows_in_the_same_order(
     np.testing.assert_array_equal(sketches_of(path).all().sums.rows, whole.sums.rows)
 
 
-def test_batches_tell_their_file_their_rows_and_how_much_is_read(table: pa.Table, tmp_path: Path) -> None:
-    for name, start in (("a", 0), ("b", 500)):
-        pq.write_table(table.slice(start, 500), tmp_path / f"{name}.parquet")
-    batches = list(stream(expand_paths(tmp_path), columns=["p"], numbers=["p"]))
-    assert [(b.file.name, b.first_row, b.start) for b in batches] == [
-        ("a.parquet", 0, 0),
-        ("b.parquet", 0, 500),
-    ]
-    assert [round(b.done, 1) for b in batches] == [0.5, 1.0]
-    assert batches[0].record.schema.names == ["p"]
-
-
 def test_sketches_of_folds_do_not_depend_on_the_batches(
     table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,24 +86,6 @@ def test_sketches_of_folds_do_not_depend_on_the_batches(
     for one, other in zip(once.sketches, often.sketches, strict=True):
         np.testing.assert_array_equal(one.sums.rows, other.sums.rows)
         np.testing.assert_allclose(one.sums.score, other.sums.score, rtol=1e-12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    start=st.integers(0, 10**9),
-    rows=st.integers(1, 1000),
-    folds=st.integers(2, 9),
-    seed=st.integers(0, 5),
-)
-def test_dealing_gives_every_row_to_the_fold_that_its_number_says(
-    start: int, rows: int, folds: int, seed: int
-) -> None:
-    number = np.arange(start, start + rows)
-    fold = fold_of_rows(start, rows, folds, seed)
-    np.testing.assert_array_equal(fold, [fold_of_rows(int(n), 1, folds, seed)[0] for n in number])
-    dealt = [part[0].copy() for part in deal([number, number], start, folds, seed)]
-    for k in range(folds):
-        np.testing.assert_array_equal(np.sort(dealt[k]), number[fold == k])
 
 
 def test_folds_are_of_one_size_and_another_seed_deals_others() -> None:
@@ -148,11 +116,6 @@ def test_scores_of_every_numeric_type_are_read(column: Any, tmp_path: Path) -> N
     pq.write_table(pa.table({"p": column, "clicked": [True, False]}), tmp_path / "log.parquet")
     whole = sketches_of(tmp_path / "log.parquet").all()
     assert (whole.mean_score, whole.base_rate) == (0.375, 0.5)
-
-
-def test_csv_takes_true_and_false_as_outcomes(tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_text("p,clicked\n0.5,true\n0.5,false\n")
-    assert sketches_of(tmp_path / "log.csv").all().base_rate == 0.5
 
 
 def test_a_later_text_in_a_csv_is_named_with_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,11 +208,6 @@ def test_a_weight_whose_square_is_no_number_is_refused(weight: float, tmp_path: 
         DataError, match=r"a.parquet, column 'w', row 1: weight 1e.300 is not 0 or from 1e-12"
     ):
         audit(tmp_path, score="p", outcome="o", weight="w")
-
-
-def test_a_negative_seed_is_told(log_file: Path) -> None:
-    with pytest.raises(ParameterError, match="seed must be a whole number of 0 or more, not -1"):
-        audit(log_file, score="p", outcome="clicked", seed=-1)
 
 
 @pytest.mark.parametrize("smallest", [1e-320, 1e-200, 1e-100])

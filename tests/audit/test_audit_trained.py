@@ -156,14 +156,3 @@ def test_clicks_alone_and_text_files_are_not_streamed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"log\.csv"):
         train_weights(tmp_path / "log.csv", tmp_path / "out.parquet", **asked)  # type: ignore[arg-type]
     assert not (tmp_path / "out.parquet").exists()
-
-
-def test_clicks_that_are_texts_have_weights_too(tmp_path: Path) -> None:
-    user, item, click = shown_pairs()
-    pq.write_table(
-        pa.table({"u": user, "i": item, "c": [str(each) for each in click]}), tmp_path / "log.parquet"
-    )
-    columns = {"user": "u", "item": "i", "outcome": "c"}
-    out = tmp_path / "out.parquet"
-    train_weights(tmp_path / "log.parquet", out, **columns, propensity="popularity", folds=2)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(pq.read_table(out)["weight"].to_numpy() > 0, click == 1)

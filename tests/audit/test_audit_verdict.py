@@ -9,8 +9,7 @@ import pytest
 
 from unskew.audit.audit_figures import ErrorFigure, Region
 from unskew.audit.segments import Segment
-from unskew.audit.verdict import CALIBRATOR_WORDS, Remedy, headline, place, verdict
-from unskew.calibration import CALIBRATORS
+from unskew.audit.verdict import Remedy, headline, verdict
 from unskew.metrics import ChanceTest
 from unskew.metrics.judgement import WeightJudgement
 
@@ -67,40 +66,6 @@ def test_the_sentence_of_the_design() -> None:
         "Overstated by a factor 1.8 below 0.01; the weights that matter are 44 % too small."
         " Platt on logits, cross-fitted, would bring WCE from 0.46 to 0.02."
     )
-
-
-def test_two_regions_that_both_matter_are_both_told() -> None:
-    high = Region(low=0.1, high=None, share=0.3, ratio=1.3, part=0.2)
-    assert told(regions=[LOW, high]).startswith(
-        "Overstated by a factor 1.8 below 0.01 (weights 44 % too small);"
-        " understated by a factor 1.3 above 0.1 (weights 30 % too large)."
-    )
-
-
-@pytest.mark.parametrize(
-    ("region", "words"),
-    [
-        (
-            Region(None, None, 1.0, 2.0, 1.0),
-            "Understated by a factor 2 on average; the weights are 100 % too large.",
-        ),
-        (
-            Region(0.02, 0.3, 0.5, 0.8, 0.1),
-            "Overstated by a factor 1.2 between 0.02 and 0.3; the weights there are",
-        ),
-        (Region(None, 0.001, 0.5, 0.0, 0.5), "Overstated beyond measure (not one came) below 0.001;"),
-        (
-            Region(None, 0.5, 0.5, 1.06, 0.1),
-            "Understated by a factor 1.06 below 0.5; the weights that matter",
-        ),
-    ],
-)
-def test_every_kind_of_region_has_its_words(region: Region, words: str) -> None:
-    assert told(regions=[region]).startswith(words)
-
-
-def test_places_are_told_in_two_digits() -> None:
-    assert place(Region(None, 0.0123, 0.5, 0.5, 0.1)) == "below 0.012"
 
 
 def test_a_healthy_propensity_is_praised_for_the_right_reason() -> None:
@@ -170,16 +135,6 @@ def test_scores_at_chance_are_asked_about_and_never_get_a_factor_alone() -> None
     assert right.endswith("Is 'p_shown' a propensity of 'clicked'?")
 
 
-def test_one_score_for_all_rows_is_said_to_be_that() -> None:
-    level = judged(level="undecided", reason="not beyond chance", chance=ChanceTest(0.5, 0.0, 1.0, False))
-    assert told(judgement=level, scores_vary=False, regions=[]).startswith(
-        "The weights add up, but all rows have one score"
-    )
-    off = judged(chance=ChanceTest(0.5, 0.0, 1.0, False))
-    assert told(judgement=off, scores_vary=False).startswith("Overstated by a factor 1.8")
-    assert headline(off, "clicked", scores_vary=False) == "Miscalibrated"
-
-
 def test_infinite_weights_come_first() -> None:
     text = told(infinite=12, wce=ErrorFigure(float("inf"), None, None, 0.01), regions=[])
     assert text == (
@@ -229,7 +184,3 @@ def test_the_worst_segment_ends_the_verdict() -> None:
     assert told_both.endswith(" Those where country is 'de' are understated by a factor 1.3 (1,200 rows).")
     healthy = told(judgement=praised, segments=[segment(mean_outcome_over_score=float("inf"))])
     assert healthy.endswith("But scores where country is 'jp' have clicks at a score of 0 (1,200 rows).")
-
-
-def test_every_calibrator_has_words() -> None:
-    assert set(CALIBRATOR_WORDS) == set(CALIBRATORS) - {"none", "auto"}

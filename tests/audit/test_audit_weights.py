@@ -17,7 +17,6 @@ from unskew.audit import write_weights
 from unskew.audit.weights_files import prepared, write_with
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.io import stream as stream_module
-from unskew.io import tables
 from unskew.metrics import wce
 from unskew.progress import SILENT
 
@@ -130,24 +129,6 @@ def test_several_files_become_one_in_their_order(log: Any, tmp_path: Path) -> No
     assert pq.read_table(out).select(table.column_names).equals(table)
 
 
-def test_csv_columns_keep_their_values_in_every_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", 1024)
-    generator = np.random.default_rng(0)
-    rows = [
-        f"{p:.4f},{int(generator.random() < p)},{i if i < 500 else f'id-{i}'},{i}"
-        for i, p in enumerate(generator.uniform(0.1, 0.9, 1000))
-    ]
-    (tmp_path / "log.csv").write_text("p,clicked,late,number\n" + "\n".join(rows) + "\n")
-    write_weights(tmp_path / "log.csv", tmp_path / "out.parquet", score="p", outcome="clicked")
-    table = pq.read_table(tmp_path / "out.parquet")
-    assert table["late"].to_pylist() == [str(i) if i < 500 else f"id-{i}" for i in range(1000)]
-    assert table["number"].to_pylist() == [str(i) for i in range(1000)]
-    assert table.schema.field("clicked").type == pa.int64()
-    assert table["clicked"].to_pylist() == [int(row.split(",")[1]) for row in rows]
-
-
 def test_what_the_rows_of_csv_files_look_like_does_not_matter(tmp_path: Path) -> None:
     written = ["NA", "null", "1.10", "TRUE", "1e3", "007", "2024-01-01", "x"]
     for name, shown in (("a", written[:4]), ("b", written[4:])):
@@ -218,22 +199,6 @@ def test_targets_that_cannot_be_written_are_refused_before_the_work(log_file: Pa
     with pytest.raises(ParameterError, match=r"p_min must be 'auto' or a number in \(0, 1\), not 0"):
         write_weights(log_file, tmp_path / "out.parquet", p_min=0, **options)
     assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
-
-
-def test_a_failure_while_writing_leaves_the_old_file_and_no_other(
-    log: Any, log_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out.parquet"
-    out.write_bytes(b"old")
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(pq.ParquetWriter, "write_batch", full)
-    with pytest.raises(RunFolderError, match=r"out.parquet: cannot be written: .*No space left"):
-        write_weights(log_file, out, score="p", outcome="clicked", overwrite=True)
-    assert out.read_bytes() == b"old"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.parquet", "out.parquet"]
 
 
 def test_the_input_can_be_replaced_by_the_output(log: Any, log_file: Path) -> None:

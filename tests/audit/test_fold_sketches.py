@@ -18,7 +18,7 @@ from unskew.audit.fold_sketches import (
 )
 from unskew.calibration import CALIBRATORS, Platt
 from unskew.errors import DataError
-from unskew.metrics import CalibrationSketch, brier, ece, mean_outcome_over_score, nll, wce
+from unskew.metrics import CalibrationSketch, brier, mean_outcome_over_score, nll, wce
 from unskew.metrics.mapped_sketch import mapped
 
 
@@ -43,13 +43,6 @@ def test_a_mapped_sketch_measures_as_the_mapped_rows_do(log: Any, metric: Any, t
     assert after.positives == sketch.positives
 
 
-def test_a_mapped_sketch_keeps_the_bins_of_ece(log: Any) -> None:
-    sketch = CalibrationSketch.of(score=log.score, outcome=log.outcome)
-    same = mapped(sketch, sketch.points().score)
-    np.testing.assert_array_equal(same.sums.rows, sketch.sums.rows)
-    assert ece(sketch=same) == pytest.approx(ece(sketch=sketch), rel=1e-9)
-
-
 def test_platt_is_scored_as_by_cross_validation_on_the_rows(log: Any) -> None:
     fold = fold_of_rows(0, len(log.score), 5, 0)
     q = np.empty(len(log.score))
@@ -62,13 +55,6 @@ def test_platt_is_scored_as_by_cross_validation_on_the_rows(log: Any) -> None:
     assert score.mean_outcome_over_score == pytest.approx(
         mean_outcome_over_score(score=q, outcome=log.outcome), rel=1e-3
     )
-
-
-def test_the_scores_as_they_are_keep_their_exact_figures(log: Any) -> None:
-    folds = dealt(log.score, log.outcome)
-    (score,) = compare(folds, ["none"])
-    assert score.nll == nll(sketch=folds.all())
-    assert score.wce == wce(sketch=folds.all())
 
 
 def test_all_calibrators_are_compared_lowest_nll_first(log: Any) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pyarrow as pa
@@ -123,14 +121,6 @@ def test_a_file_is_counted_once_whatever_its_name(tmp_path):
     )
 
 
-def test_content_that_comes_twice_at_once_counts_once(tmp_path):
-    file = write(tmp_path, "a.parquet", rows_of(0))
-    (tmp_path / "b.parquet").write_bytes(file.read_bytes())
-    found = add(tmp_path / "store", [file, tmp_path / "b.parquet"], settings=settings(), as_of=LATE)
-    assert (found.files, found.known) == (1, 1)
-    assert counted(tmp_path / "store") == {"2026-01-01": 3000}
-
-
 def test_the_latest_files_may_be_known_ones(tmp_path):
     one = write(tmp_path, "a.parquet", rows_of(0))
     other = write(tmp_path, "b.parquet", rows_of(0, rows=10, seed=1))
@@ -226,32 +216,6 @@ def test_two_processes_that_add_at_once_lose_nothing(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_store_that_is_replaced_while_it_is_read_is_the_old_or_the_new_one(tmp_path):
-    for name, days in (("small", 1), ("large", 12)):
-        for day in range(days):
-            write(tmp_path, f"{name}{day}.parquet", rows_of(day, rows=400))
-        add(tmp_path / name, tmp_path / f"{name}*.parquet", settings=settings(), as_of=LATE)
-    kinds = [(tmp_path / name).read_bytes() for name in ("small", "large")]
-    over = threading.Event()
-
-    def replace_it() -> None:
-        for each in itertools.cycle(kinds):
-            (tmp_path / "new").write_bytes(each)
-            (tmp_path / "new").replace(tmp_path / "store")
-            if over.is_set():
-                return
-
-    (tmp_path / "store").write_bytes(kinds[0])
-    writer = threading.Thread(target=replace_it)
-    writer.start()
-    try:
-        found = {len(MonitorStore.load(tmp_path / "store").sources) for _ in range(100)}
-    finally:
-        over.set()
-        writer.join()
-    assert found <= {1, 12}
-
-
 def test_what_broke_is_told_with_its_time_way_and_cost(tmp_path):
     for day in range(14):
         write(tmp_path, f"{day:02}.parquet", rows_of(day, rows=8000, factor=1.4 if day >= 9 else 1.0))
@@ -340,16 +304,6 @@ def test_bad_rows_are_one_line_and_leave_the_store_as_it_was(tmp_path, column, v
         add(tmp_path / "store", write(tmp_path, "bad.parquet", bad), as_of=LATE)
     assert "bad.parquet" in str(raised.value)
     assert (tmp_path / "store").read_bytes() == before
-
-
-def test_a_bad_row_is_named_where_some_rows_are_open_and_some_closed(tmp_path):
-    table = pa.concat_tables([rows_of(0, rows=50), rows_of(9, rows=50)])
-    score = np.asarray(table["p"]).copy()
-    score[77] = -1.0
-    bad = write(tmp_path, "bad.parquet", table.set_column(0, "p", pa.array(score)))
-    with pytest.raises(DataError, match="row 77"):
-        add(tmp_path / "store", bad, settings=settings(), as_of=START + np.timedelta64(5, "D"))
-    assert not (tmp_path / "store").exists()
 
 
 def test_files_with_and_without_zones_are_refused(tmp_path):

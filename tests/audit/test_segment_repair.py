@@ -97,18 +97,6 @@ def added(rows, parts, most=50):
     return kept, outcome
 
 
-def test_kept_rows_stand_for_all_and_do_not_depend_on_batches():
-    kept, outcome = added(5000, 1)
-    again, _ = added(5000, 7)
-    one, other = kept.rows(), again.rows()
-    np.testing.assert_array_equal(one.score, other.score)
-    np.testing.assert_array_equal(one.code, other.code)
-    assert len(one.score) == 100
-    assert one.weight.sum() == pytest.approx(5000)
-    assert one.weight[one.outcome == 1].sum() == pytest.approx(outcome.sum())
-    assert one.seen == 5000
-
-
 def test_weights_by_segment_are_honest_for_each(tmp_path):
     import pyarrow.parquet as pq
 

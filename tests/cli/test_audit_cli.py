@@ -76,15 +76,6 @@ def test_few_rows_are_undecided_with_exit_code_0_in_words_json_and_report(
     assert '<h3 class="tone open">Undecided</h3>' in Path("found/report.html").read_text(encoding="utf-8")
 
 
-def test_clicked_rows_alone_are_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
-    pq.write_table(pa.table({"p": [0.02] * 900, "clicked": [1] * 900}), "log.parquet")
-    assert main(["audit", "log.parquet", *COLUMNS]) == 2
-    said = capsys.readouterr().err
-    assert "'clicked' is 1 on all 900 rows, where these scores expect 18 of 1: are these the clicked" in said
-    assert "rows only? To fix: give all rows, clicked or not" in said
-    assert said.count("\n") == 1
-
-
 def test_without_a_report_the_verdict_is_the_same_and_nothing_is_written(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -141,16 +132,6 @@ def test_names_from_the_data_are_escaped_in_the_report() -> None:
     page = Path("found/report.html").read_text(encoding="utf-8")
     assert "<script>x" not in page
     assert "&lt;script&gt;x" in page
-
-
-def test_purchases_are_not_called_clicks(capsys: pytest.CaptureFixture[str]) -> None:
-    table = pq.read_table(write_log("log.parquet", factor=2.0))
-    pq.write_table(table.rename_columns({"clicked": "bought"}), "bought.parquet")
-    found = ["--score", "p", "--outcome", "bought", "--segment", "country", "--out", "found"]
-    assert main(["audit", "bought.parquet", *found]) == 1
-    told = capsys.readouterr().out + Path("found/report.html").read_text()
-    assert re.search(r"rows, [\d,]+ positives; mean score", told)
-    assert "click" not in re.sub(r"<(style|script).*?</\1>", "", told, flags=re.DOTALL)
 
 
 def test_segments_of_a_few_rows_are_counted_not_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,10 +135,6 @@ class TestRun:
         assert main(["run", "--data", str(files / "train.csv"), *QUICK, "--method", "snips"]) == 0
         assert (tmp_path / "runs" / "train-snips" / "config.toml").is_file()
 
-    def test_a_file_is_looked_for_under_the_root(self, files, tmp_path, no_report):
-        arguments = ["--data", "train.csv", "--root", str(files), *QUICK, "--method", "naive"]
-        assert main(["run", *arguments, "--out", str(tmp_path / "run")]) == 0
-
     def test_an_earlier_run_needs_overwrite(self, run, files, capsys, no_report):
         arguments = ["run", "--data", files / "train.csv", *QUICK, "--method", "naive", "--out", run]
         before = (run / "metrics.json").read_bytes()
@@ -184,24 +180,6 @@ class TestRun:
         assert "interrupted; nothing was written" in line
         assert "Re-run to start again" in line
         assert tree(tmp_path) == []
-
-    @pytest.mark.parametrize("where", ["unskew.run.job.sizes_of", "unskew.run.run_result.write_json"])
-    def test_an_interrupt_tells_of_the_checkpoint_also_while_the_folder_is_written(
-        self, files, tmp_path, capsys, monkeypatch, no_report, where
-    ):
-        def interrupt(*arguments):
-            raise KeyboardInterrupt
-
-        arguments = ["run", "--data", files / "train.csv", *QUICK, "--method", "naive"]
-        arguments += ["--out", tmp_path / "run", "--checkpoint", tmp_path / "night"]
-        with monkeypatch.context() as interrupted:
-            interrupted.setattr(where, interrupt)
-            capsys.readouterr()
-            with pytest.raises(SystemExit) as ended:
-                main([str(each) for each in arguments])
-            line = capsys.readouterr().err
-        assert ended.value.code == 130
-        assert f"interrupted; the last state is in {tmp_path / 'night'}. Re-run to resume." in line
 
     def test_a_failure_in_the_middle_leaves_no_folder(self, files, tmp_path, monkeypatch, no_report, capsys):
         def fail(*arguments):
@@ -495,17 +473,6 @@ def test_the_console_script_and_the_module_run_it():
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(("given", "found"), [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")])
-def test_threads_of_pytorch_do_not_spin_unless_they_are_asked_to(given, found):
-    code = (
-        "import atexit, os, sys; atexit.register(lambda: print(os.environ['OMP_WAIT_POLICY']));"
-        "sys.argv = ['unskew', '--version']; from unskew.cli import entry; entry()"
-    )
-    others = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=others | given)
-    assert done.stdout.splitlines()[-1] == found
-
-
 class TestLoaderOptions:
     def test_a_value_is_of_the_kind_that_the_loader_expects(self):
         given = ["n_users=60", "bias=2", "density=.1", "n_users=70"]
@@ -521,13 +488,6 @@ class TestLoaderOptions:
             "keep": ("p", "hour"),
             "test": "a=b.csv",
         }
-
-    def test_they_reach_the_run(self, tmp_path, no_report):
-        options = ["--option", "n_users=50", "--option", "n_items=40", "--option", "density=0.2"]
-        arguments = ["run", *options, *QUICK, "--method", "naive", "--out", str(tmp_path / "run")]
-        assert main(arguments) == 0
-        told = json.loads((tmp_path / "run" / "metrics.json").read_text())["data"]
-        assert (told["users"], told["items"], told["options"]["density"]) == (50, 40, 0.2)
 
     @pytest.mark.parametrize(
         ("option", "words"),

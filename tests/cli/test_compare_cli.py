@@ -70,14 +70,6 @@ def test_json_holds_what_the_library_finds_with_the_models_of_the_folder(run: Pa
     }
 
 
-def test_the_rows_are_those_that_no_model_trained_on(run: Path) -> None:
-    told = us.compare_run(run, models=("naive", "ips"), metrics=["nll"], resamples=10)
-    clicks = json.loads((run / "metrics.json").read_text())["data"]["clicks"]
-    assert list(told.estimates) == ["naive", "ips"]
-    assert told.seeds == (0, 1)
-    assert told.estimates["ips"]["nll"].rows == round(0.1 * clicks)
-
-
 def test_models_that_held_nothing_out_are_one_line_and_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 import unskew as us
 from unskew.cli import main
-from unskew.errors import ParameterError
 
 QUICK = [
     "--propensity",
@@ -163,12 +162,6 @@ class TestParameters:
         assert result.propensity.calibrator.input == "prob"
         assert result.propensity.uncertainty.members == 2
         assert result.models["ips"].patience is None
-
-    def test_trees_have_those_of_scikit_learn(self):
-        given = {"propensity.estimator.max_iter": 3}
-        assert us.RunConfig(propensity="gbm", parameters=given).parameters == given
-        with pytest.raises(ParameterError, match=r"has no parameter 'propensity\.estimator\.depth'"):
-            us.RunConfig(propensity="gbm", parameters={"propensity.estimator.depth": 3})
 
     @pytest.mark.parametrize(
         ("name", "words"),

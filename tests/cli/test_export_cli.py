@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -97,13 +94,6 @@ def test_conversions_are_those_that_score_writes(run, pairs, tmp_path, capsys):
     assert (told["what"], told["users"], told["items"], told["seeds"]) == ("conversion", 50, 40, [0, 1])
 
 
-def test_another_of_the_runs_methods_can_be_asked(run, pairs, tmp_path):
-    out = tmp_path / "model.onnx"
-    assert main(["export", str(run), "-o", str(out), "--method", "naive"]) == 0
-    expected = scored(run, pairs, "--method", "naive")["conversion"]
-    np.testing.assert_allclose(answers(out, pairs), expected, rtol=1e-5)
-
-
 def test_propensities_without_folds_are_those_that_score_writes(split_run, pairs, tmp_path, capsys):
     out = tmp_path / "p.onnx"
     assert main(["export", str(split_run), "-o", str(out), "--what", "propensity"]) == 0
@@ -117,15 +107,6 @@ def test_with_folds_it_says_that_score_differs(run, tmp_path, capsys):
         "the mean over 2 folds as its propensity here, and that of its own fold from unskew score"
         in capsys.readouterr().out
     )
-
-
-def test_an_output_file_is_replaced_only_on_request(run, tmp_path, capsys):
-    out = tmp_path / "model.onnx"
-    out.write_text("mine")
-    assert "exists already" in fails(["export", run, "-o", out], capsys)
-    assert out.read_text() == "mine"
-    assert main(["export", str(run), "-o", str(out), "--overwrite"]) == 0
-    assert out.stat().st_size > 1000
 
 
 @pytest.mark.parametrize(
@@ -160,17 +141,3 @@ def test_a_folder_of_a_model_alone_has_no_propensity(run, tmp_path, capsys):
     line = fails(["export", tmp_path / "model", "-o", tmp_path / "p.onnx", "--what", "propensity"], capsys)
     assert "holds no propensity" in line
     assert [each.name for each in tmp_path.iterdir()] == ["model"]
-
-
-def test_without_the_package_it_says_how_to_install_it(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    line = fails(["export", run, "-o", tmp_path / "m.onnx"], capsys)
-    assert "pip install 'unskew[onnx]'" in line
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_its_help_loads_no_torch():
-    code = "from unskew.cli import main; main(['export', '--help'])"
-    check = f"{code}\nimport sys; sys.exit('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, env={**os.environ})
-    assert done.returncode == 0, done.stderr or "torch was loaded"

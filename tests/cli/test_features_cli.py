@@ -147,15 +147,6 @@ def test_ids_alone_answer_with_the_average_user_if_asked(files, tmp_path, capsys
         assert len(by_item[f"{column}_mean"].unique()) > 10
 
 
-def test_a_run_is_repeated_from_its_folder_with_its_features(files, run, tmp_path):
-    again = tmp_path / "again"
-    assert main(["run", "--config", str(run / "config.toml"), "--out", str(again)]) == 0
-    assert (again / "schema.json").read_text() == (run / "schema.json").read_text()
-    given = pq.read_table(files / "new.parquet")
-    first, second = (us.load_model(each).predict_frame_each(given) for each in (run, again))
-    np.testing.assert_array_equal(first, second)
-
-
 def test_the_propensity_and_the_model_read_fields_of_their_own(files, tmp_path):
     data = ["--data", str(files / "train.parquet"), "--features", "country,position", "--backbone", "mlp"]
     chosen = ["--propensity-features", "position", "--model-features", "-position"]
@@ -170,15 +161,6 @@ def test_the_propensity_and_the_model_read_fields_of_their_own(files, tmp_path):
     assert main(["run", "--config", str(config), "--out", str(again)]) == 0
     assert us.load_propensity(again).fields == ("position",)
     assert (again / "metrics.json").read_bytes() == (out / "metrics.json").read_bytes()
-
-
-def test_a_propensity_may_read_features_where_the_model_reads_ids(files, tmp_path):
-    out = tmp_path / "run"
-    data = ["--data", str(files / "train.parquet"), "--features", "country,position", "--backbone", "mf"]
-    assert main(["run", *data, "--method", "naive", *COLUMNS, *QUICK, "--out", str(out)]) == 0
-    read = us.load_propensity(out).reader().encoders.schema.features
-    assert [each.name for each in read] == ["country", "position"]
-    assert us.load_model(out).reader().encoders is None
 
 
 def test_fields_of_a_propensity_that_reads_none_are_refused(files, tmp_path, capsys):

@@ -53,10 +53,6 @@ def test_packed_csv_is_read_as_it_was_written(places, table, suffix):
     assert read["seen"].to_pylist() == table["seen"].to_pylist()
 
 
-def test_some_columns_of_an_arrow_file_come_in_the_order_asked_for(places, table):
-    assert read_table(places / "one.feather", ["p", "user"]).equals(table.select(["p", "user"]))
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_audit_and_weights_take_any_form(places, table, form, tmp_path, capsys):
     columns = ["--score", "p", "--outcome", "seen"]

@@ -91,15 +91,6 @@ def test_the_report_says_that_propensities_are_known(done: Path) -> None:
     assert "miscalibrated" not in page
 
 
-def test_its_model_scores_new_pairs(done: Path, tmp_path: Path) -> None:
-    pairs = tmp_path / "pairs.csv"
-    pairs.write_text("uid,item_id\nu1,3\nu2,4\n")
-    assert main(["score", str(done), str(pairs), "-o", str(tmp_path / "out.parquet")]) == 0
-    scored = pq.read_table(tmp_path / "out.parquet")["conversion"].to_numpy()
-    expected = us.load_model(done).predict_pairs_each(["u1", "u2"], [3, 4]).mean(axis=0)
-    np.testing.assert_array_equal(scored, expected)
-
-
 @pytest.mark.parametrize("estimator", ["balanced", "snips", "ips"])
 def test_compare_weighs_the_held_out_rows_of_a_run_by_the_known_propensities(
     done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], estimator: str

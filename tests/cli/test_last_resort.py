@@ -7,13 +7,11 @@ import os
 import subprocess
 import sys
 import warnings
-from types import ModuleType
 
 import pytest
 
 from unskew.cli import main, say_warning
 from unskew.errors import CollapseWarning
-from unskew.study.shown_table import Shown
 
 COLUMNS = ["--score", "p", "--outcome", "o"]
 
@@ -100,16 +98,6 @@ def test_a_reader_that_leaves_changes_no_verdict_and_makes_no_noise(tmp_path, sc
     assert (tmp_path / "out" / "report.html").exists()
 
 
-def test_a_reader_of_errors_that_leaves_changes_no_exit_code():
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-m", "unskew", "audit", "none.csv", *COLUMNS], stderr=writer, check=False
-    )
-    os.close(writer)
-    assert done.returncode == 2
-
-
 def test_closed_errors_change_no_exit_code(tmp_path):
     for command, code in (
         (["audit", "a.csv", *COLUMNS, "--no-report"], 0),
@@ -145,16 +133,6 @@ def test_names_are_shown_as_they_are(capsys):
         assert each in told
 
 
-def test_a_table_shows_its_cells_as_they_are(capsys):
-    from rich.console import Console
-
-    shown = Shown("[/t]", ("[/c]", "n"), (("[/b]", "1"),), caption="[/d]")
-    Console(width=80).print(shown.rich())
-    told = capsys.readouterr().out
-    for each in ("[/t]", "[/c]", "[/b]", "[/d]"):
-        assert each in told
-
-
 def test_an_interrupt_of_reproduce_tells_where_the_finished_parts_are(monkeypatch, capsys, tmp_path):
     def stop(config, progress):
         config.out.mkdir()
@@ -169,16 +147,6 @@ def test_an_interrupt_of_reproduce_tells_where_the_finished_parts_are(monkeypatc
 def test_an_interrupt_before_anything_is_written_says_so(monkeypatch, capsys):
     assert audit_raises(KeyboardInterrupt(), monkeypatch) == 130
     assert "nothing was written" in capsys.readouterr().err
-
-
-def test_an_interrupt_of_the_imports_is_no_traceback(monkeypatch, capsys):
-    class Interrupted(ModuleType):
-        def __getattr__(self, name):
-            raise KeyboardInterrupt
-
-    monkeypatch.setitem(sys.modules, "unskew.cli.app", Interrupted("unskew.cli.app"))
-    assert main(["methods"]) == 130
-    assert "interrupted" in capsys.readouterr().err
 
 
 def test_a_warning_is_one_line_and_those_of_libraries_are_none(monkeypatch, capsys):

@@ -26,17 +26,6 @@ def records(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(("verb", "further"), [("audit", ["--no-report"]), ("weights", ["-o", "w.parquet"])])
-def test_passes_over_files_are_logged(verb, further, table, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    columns = ["--score", "p", "--outcome", "click"]
-    assert main([verb, str(table), *columns, *further, "--log-json", "log.jsonl"]) in (0, 1)
-    told = records(tmp_path / "log.jsonl")
-    assert told[-1]["event"] == "end"
-    assert told[-1]["share"] == 1.0
-    assert told[-1]["rows"] == 400
-
-
 def test_training_and_scoring_are_logged(table, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     quick = ["--backbone", "mf", "--seeds", "1", "--crossfit", "2", "--propensity-epochs", "2"]

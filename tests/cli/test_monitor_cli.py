@@ -127,30 +127,6 @@ def test_an_hour_that_comes_twice_is_two_periods(tmp_path, monkeypatch, capsys):
         assert [each["rows"] for each in found["whole"]["periods"]] == [600] * 4
 
 
-def test_cells_by_hour_are_those_of_the_zone(tmp_path, monkeypatch):
-    from unskew.audit.engines import run_query
-    from unskew.audit.periods import By
-
-    monkeypatch.chdir(tmp_path)
-    write_times("a.parquet", np.datetime64("2026-10-24T23:00", "s") + np.arange(0, 4 * 3600, 6))
-    rows = pq.read_table("a.parquet")
-    # DuckDB cuts times with a zone by an extension; a warehouse gives hours with the zone of its session.
-    pq.write_table(rows.set_column(2, "t", rows["t"].cast(pa.timestamp("us"))), "plain.parquet")
-    cells = run_query("plain.parquet", score="p", outcome="clicked", by=By("t", "hour"))
-    place = cells.column_names.index("period")
-    periods = [f"{hour:%Y-%m-%d %H:%M:%S}+00" for hour in cells["period"].to_pylist()]
-    pq.write_table(cells.set_column(place, "period", pa.array(periods)), "cells.parquet")
-    found = {}
-    for file in ("a.parquet", "cells.parquet"):
-        arguments = [*ZONED, "--by", "hour", "--zone", "Europe/Paris", "--as-of", "2026-12-01"]
-        assert main(["monitor", f"of-{file}", "--add", file, *arguments]) == 0
-        assert main(["monitor", f"of-{file}", "--no-report", "--json", "found.json"]) == 0
-        whole = json.loads((tmp_path / "found.json").read_text())["whole"]["periods"]
-        found[file] = [(period["period"], period["rows"]) for period in whole]
-    assert found["cells.parquet"] == found["a.parquet"]
-    assert len(found["a.parquet"]) == 4
-
-
 def test_numbers_since_1970_are_days_of_the_zone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seconds = np.arange(0, 86_400, 60) + 8 * 3600 + np.datetime64("2026-01-01", "s").astype(int)

@@ -104,16 +104,6 @@ def test_a_column_called_click_is_the_click(tmp_path):
     assert log.n_clicks < 15, "one that is named counts"
 
 
-def test_run_takes_a_column_called_click(tmp_path, capsys):
-    rows = "".join(
-        f"{u},{i},{(u + i) % 2},{(u * i) % 3 % 2 * ((u + i) % 2)}\n" for u in range(9) for i in range(8)
-    )
-    (tmp_path / "LOG.CSV").write_text("user,item,click,conversion\n" + rows)
-    options = "--seeds 1 --crossfit 0 --propensity-epochs 1 --method naive --out out --json m.json"
-    assert main(["run", "--data", "LOG.CSV", *options.split()]) == 0
-    assert json.loads((tmp_path / "m.json").read_text())["data"]["clicks"] == 36
-
-
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.dictionary(pa.int8(), pa.string()), "csv"])
 def test_outcomes_of_any_type_make_the_rows_the_population(tmp_path, kind):
     user, item = (axis.ravel() for axis in np.mgrid[:12, :10])

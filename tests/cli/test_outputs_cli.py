@@ -115,14 +115,6 @@ def test_a_pipe_or_a_device_is_not_replaced(here, capsys, command):
     assert not (here / "audits").exists()
 
 
-def test_json_goes_through_a_link(here):
-    (here / "told.json").write_text("earlier")
-    (here / "link.json").symlink_to("told.json")
-    assert main(["audit", "a.csv", *COLUMNS, "--no-report", "--json", "link.json"]) == 0
-    assert (here / "link.json").is_symlink()
-    assert '"healthy": null' in (here / "told.json").read_text()
-
-
 @pytest.mark.parametrize("name", ["../../x", "a/b", "a\\b"])
 def test_a_methods_name_does_not_lead_out_of_runs(here, capsys, name):
     before = content(here)

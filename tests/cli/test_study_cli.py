@@ -92,13 +92,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, line, capsys, tmp_path
     assert line in fails(arguments, capsys)
 
 
-def test_an_unknown_key_is_named_and_no_folder_is_left(file, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    file.write_text(TINY.replace("crossfit", "crosfit"), encoding="utf-8")
-    assert "crosfit: no such key" in fails(["study", file], capsys)
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny.toml"]
-
-
 @pytest.mark.parametrize("option", ["--data", "--root"])
 def test_data_beside_a_file_that_names_its_own_is_refused(option, tmp_path, capsys):
     (tmp_path / "grid.toml").write_text('name = "g"\ndatasets = [{ name = "synthetic" }]\n', encoding="utf-8")

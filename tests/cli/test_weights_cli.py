@@ -73,14 +73,6 @@ def test_weights_by_venn_abers_are_told_to_be_too_small(
     )
 
 
-def test_folds_clip_and_calibrator_are_taken() -> None:
-    arguments = ["--folds", "3", "--p-min", "0.05", "--calibrator", "beta", "-o", "out.parquet"]
-    assert main(["weights", "log.parquet", *COLUMNS, *arguments]) == 0
-    table = pq.read_table("out.parquet")
-    assert set(table["fold"].to_pylist()) == {0, 1, 2}
-    assert max(table["weight"].to_pylist()) == pytest.approx(20.0)
-
-
 def test_rows_without_a_click_have_weight_0_unless_asked_for() -> None:
     for flags, share in (([], None), (["--weight-all"], 1.0)):
         arguments = [*flags, "-o", "out.parquet", "--overwrite"]
@@ -171,17 +163,3 @@ def test_a_bad_file_is_one_line_exit_code_2_and_nothing_written(
     assert message in said.err
     assert said.out == ""
     assert [path.name for path in Path().iterdir()] == [name]
-
-
-def test_a_file_that_may_not_be_read_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(pq, "ParquetFile", refuse)
-    assert main(["weights", "log.parquet", *COLUMNS, "-o", "out.parquet"]) == 2
-    said = capsys.readouterr().err
-    assert "log.parquet: may not be read. To fix: see to its permissions" in said
-    assert said.count("\n") == 1
-    assert [path.name for path in Path().iterdir()] == ["log.parquet"]

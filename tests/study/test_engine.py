@@ -24,7 +24,6 @@ from unskew.study import engine, trained
 from unskew.study.engine import run_study
 from unskew.study.grid import read_grid
 from unskew.study.results import ResultStore, dataset_hash, result_key
-from unskew.study.table import read_tables
 
 TINY = {
     "name": "tiny",
@@ -103,12 +102,6 @@ class TestNumbers:
         # naive once; two methods with raw, Platt and constant propensities; two seeds
         assert len(auc) == 2 * (1 + 2 * 3)
 
-    def test_the_files_hold_the_table(self, done):
-        def sortable(table):
-            return sorted(repr(row) for row in table.to_pylist())
-
-        assert sortable(read_tables(done.folder)) == sortable(done.table)
-
     def test_a_constant_has_a_perfect_ece_and_no_discrimination(self, done):
         of = {"propensity": "constant", "part": "propensity"}
         assert values(done.table, metric="ece", **of) == pytest.approx(0.0, abs=1e-9)
@@ -180,15 +173,6 @@ class TestResults:
         model = us.Naive(backbone=us.MF(dim=4), epochs=3)
         model.fit(us.load("synthetic", n_users=60, n_items=40, density=0.2).train, seeds=2, device="cpu")
         np.testing.assert_allclose(other, us.evaluate(model, shipped)["auc"], rtol=1e-4)
-
-    def test_small_stacks_give_the_same_numbers(self, done, tmp_path):
-        small = run_study(grid(most_replicas=2), tmp_path / "s", device="cpu")
-        for metric in ("auc", "validation_loss"):
-            np.testing.assert_allclose(
-                values(small.table, metric=metric, part="method"),
-                values(done.table, metric=metric, part="method"),
-                rtol=1e-4,
-            )
 
     def test_a_damaged_result_counts_as_missing(self, tmp_path):
         with ResultStore(tmp_path / "results").opened() as store:
@@ -310,12 +294,6 @@ def test_true_propensities_of_real_data_are_refused_before_anything_is_written(t
     with pytest.raises(ParameterError, match="has no true propensities"):
         run_study(grid(propensities=["true"], methods=[]), tmp_path / "s", device="cpu")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
-    (tmp_path / "file").write_text("x", encoding="utf-8")
-    with pytest.raises(RunFolderError, match="cannot be written: Not a directory"):
-        run_study(grid(propensities=["constant"], methods=[]), tmp_path / "file" / "s", device="cpu")
 
 
 class TestDivergence:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import unskew as us
 from unskew.errors import ParameterError
-from unskew.study.grid import METRICS, read_grid
+from unskew.study.grid import read_grid
 from unskew.study.named import NAMED, named_grid
 from unskew.study.tuning import SUPPLEMENT, combinations
 
@@ -176,12 +175,6 @@ def test_a_baseline_need_not_be_there_unless_it_is_named():
     assert read_grid({**SMALL, "baseline": "ips"}).baseline == "ips"
 
 
-def test_every_metric_of_an_evaluation_can_be_asked_for():
-    data = us.load("synthetic", n_users=30, n_items=40, density=0.2)
-    model = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(data.train)
-    assert set(us.evaluate(model, data.test)) < set(METRICS)
-
-
 def test_a_file_that_is_missing_or_not_toml_is_named(tmp_path):
     with pytest.raises(ParameterError, match=r"nothing\.toml: there is no such file"):
         read_grid(tmp_path / "nothing.toml")
@@ -211,12 +204,6 @@ def test_every_named_grid_is_valid(name):
     grid = named_grid(name, "synthetic", None, seeds=2)
     assert grid.seed_list == (0, 1)
     assert NAMED[name].about
-
-
-def test_the_study_of_methods_leaves_none_out():
-    from unskew.debias import METHODS
-
-    assert [each.label for each in named_grid("methods", "synthetic", None).methods] == list(METHODS)
 
 
 def test_the_supplements_grid_has_720_combinations_and_draws_do_not_repeat():

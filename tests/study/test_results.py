@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-import unskew as us
 from unskew.debias import METHODS
 from unskew.own_code import load_own_code
 from unskew.study.results import described, source_hash
@@ -54,10 +53,6 @@ def test_the_key_changes_with_the_file_of_the_method_and_with_nothing_else(file)
     assert key(file) == before
     file.write_text(METHOD.replace("0.5", "0.7"), encoding="utf-8")
     assert key(file) != before
-
-
-def test_the_packages_own_methods_have_no_source_in_their_key():
-    assert "source" not in described(us.IPS())
 
 
 def test_a_class_without_a_file_is_known_by_its_own_source():
