@@ -203,7 +203,7 @@ def test_a_method_is_given_propensities_where_it_can_use_them(entry, takes):
 def test_every_named_grid_is_valid(name):
     grid = named_grid(name, "synthetic", None, seeds=2)
     assert grid.seed_list == (0, 1)
-    assert NAMED[name].about
+    assert NAMED[name]
 
 
 def test_the_supplements_grid_has_720_combinations_and_draws_do_not_repeat():

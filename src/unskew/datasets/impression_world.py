@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from unskew.errors import ParameterError
 from unskew.estimator import require_in, require_whole
-from unskew.seeds import as_seed, stream
+from unskew.seeds import as_seed, splitmix64, stream
 
 Column = NDArray[Any]
 Columns = dict[str, Column]
@@ -74,7 +74,7 @@ POLICY_NOISE = 1.0
 DELAY_BY_PRICE = 0.3
 """Dear items are bought later: log of the mean delay by standard deviations of the log price."""
 
-GOLDEN, MIX_1, MIX_2 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 DRAWS_OF_ONE = np.uint64(64)
 """Draws that one thing may need for one purpose."""
 
@@ -398,10 +398,7 @@ def take(columns: Mapping[str, Column], rows: Any) -> Columns:
 
 def hashed(key: np.uint64, number: Column) -> Column:
     """Return SplitMix64 of numbers."""
-    x = key + number * GOLDEN
-    x = (x ^ (x >> np.uint64(30))) * MIX_1
-    x = (x ^ (x >> np.uint64(27))) * MIX_2
-    return np.asarray(x ^ (x >> np.uint64(31)))
+    return splitmix64(key + number * GOLDEN - GOLDEN)
 
 
 def uniform(key: np.uint64, number: Column, step: int) -> Column:

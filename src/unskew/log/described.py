@@ -383,7 +383,8 @@ def _columns_of(features: Features) -> dict[str, Values]:
     for group, places in groups.items():
         block = features.values[:, places]
         names = [features.names[place] for place in places]
-        if all(ONE_HOT in name for name in names) and _is_one_hot(block):
+        is_one_hot = np.isin(block, (0, 1)).all() and (block.sum(axis=1) == 1).all()
+        if is_one_hot and all(ONE_HOT in name for name in names):
             texts = np.array([name.partition(ONE_HOT)[2] for name in names], dtype=TEXT)
             columns[group] = Texts(block.argmax(axis=1).astype(np.int32), texts)
             continue
@@ -393,7 +394,3 @@ def _columns_of(features: Features) -> dict[str, Values]:
             is_code = is_code and not is_number(len(np.unique(column)), len(column))
             columns[name] = _converted(Category(name), numbers) if is_code else numbers
     return columns
-
-
-def _is_one_hot(block: NDArray[np.float32]) -> bool:
-    return bool(np.isin(block, (0, 1)).all() and (block.sum(axis=1) == 1).all())

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.io.row_groups import Piece
-from unskew.log.encoders import Block, Encoders
+from unskew.log.encoders import Block
 from unskew.log.log import Log
 from unskew.progress import Progress
 
@@ -167,14 +167,11 @@ def _arrays(log: Log) -> dict[str, NDArray[Any]]:
     if log.features is not None:
         assert log.encoders is not None
         own = log.encoded_rows()
-        codes = own.codes.astype(_code_type(log.encoders), copy=False)
+        # The smallest type of their codes; a place of a bag without a value has the code −1.
+        most = max((encoder.field.size for encoder in log.encoders.of_role("row")), default=1)
+        codes = own.codes.astype(np.min_scalar_type(-most - 1), copy=False)
         arrays |= {"codes": codes, "numbers": own.numbers}
     return arrays
-
-
-def _code_type(encoders: Encoders) -> np.dtype[Any]:
-    """The smallest type of the codes of rows; a place of a bag without a value has the code −1."""
-    return np.min_scalar_type(-max((each.field.size for each in encoders.of_role("row")), default=1) - 1)
 
 
 def _usual(log: Log) -> Log:

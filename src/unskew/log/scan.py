@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -54,7 +55,7 @@ from unskew.log.log import Log, refuse_taken
 from unskew.log.rows_of_files import ColumnNames, RowsOfFiles, array_of, conversions_of
 from unskew.log.schema import ROLES_OF_IDS
 from unskew.log.streamed import BLOCK_ROWS, StreamedLog
-from unskew.log.tallies import SAMPLED_NUMBERS, ColumnDigest, Distinct, FeatureTally, Occurrences
+from unskew.log.tallies import SAMPLED_NUMBERS, Distinct, FeatureTally, Occurrences
 from unskew.log.values import MISSING, Values, no_values
 from unskew.progress import SILENT, Progress
 from unskew.seeds import splitmix64
@@ -136,7 +137,7 @@ class _Scan:
     def __post_init__(self) -> None:
         self.ids = {role: Distinct(self.most_ids) for role in ROLES_OF_IDS}
         named = [f"{what} of {role}" for role in ROLES_OF_IDS for what in ("rows", "ids", "lengths")]
-        self.digests = {name: ColumnDigest() for name in (*named, "outcomes")}
+        self.digests = {name: hashlib.sha256() for name in (*named, "outcomes")}
         self.sources, self.features = [], []
         for name, kinds in self._candidates().items():
             self.sources.append(name)
@@ -196,13 +197,13 @@ class _Scan:
             if not is_utf8(new):
                 require_utf8(column, name)
             # Half the bytes take half the time.
-            self.digests[f"rows of {role}"].add(code.astype(np.int32))
+            self.digests[f"rows of {role}"].update(code.astype(np.int32).data)
             if pa.types.is_integer(new.type):
-                self.digests[f"ids of {role}"].add(new.to_numpy())
+                self.digests[f"ids of {role}"].update(new.to_numpy().data)
             else:
                 offsets, letters = text_buffers(new)
-                self.digests[f"ids of {role}"].add(letters[offsets[0] : offsets[-1]])
-                self.digests[f"lengths of {role}"].add(np.diff(offsets))
+                self.digests[f"ids of {role}"].update(letters[offsets[0] : offsets[-1]].data)
+                self.digests[f"lengths of {role}"].update(np.diff(offsets).data)
             return Occurrences(code, before, len(ids))
 
         counted = {
@@ -223,7 +224,7 @@ class _Scan:
         self.clicks += int(click.sum())
         converted = np.zeros(len(click), dtype=bool) if conversion is None else conversion == 1
         self.converted += int(converted.sum())
-        self.digests["outcomes"].add(click + np.uint8(2) * converted)
+        self.digests["outcomes"].update((click + np.uint8(2) * converted).data)
         for each in counted.values():
             each.result()
         list(placed)
@@ -267,7 +268,8 @@ class _Scan:
         for role, name, given in zip(ROLES_OF_IDS, (columns.user, columns.item), self.given, strict=True):
             vocabulary, places[role] = self._vocabulary(role, name, given)
             vocabularies.append(vocabulary)
-        time = columns.time or next(filter(self._is_time, columns.times), None)
+        times = (name for name in columns.times if is_time(self.schema.field(name).type))
+        time = columns.time or next((name for name in times if not self.nulls[name]), None)
         carried = replace(columns, time=time)
         for name in self.gaps.intersection(carried.carried):
             self._require_wide(name)
@@ -312,7 +314,9 @@ class _Scan:
             # Arrow sorts text faster, in the same order.
             order = pc.array_sort_indices(ids.values).to_numpy().astype(np.int64)
             buckets = BUCKETS if ids.truncated else 0
-            found = _numpy(ids.values.take(pa.array(order)))
+            taken = ids.values.take(pa.array(order))
+            is_whole = pa.types.is_integer(taken.type)
+            found = taken.to_numpy() if is_whole else np.array(taken.to_pylist(), dtype=TEXT)
             return Vocabulary(found, name, buckets), np.append(order, np.full(buckets, MISSING))
         code = given.encode_column(ids.values)
         if not given.buckets and (code < 0).any():
@@ -420,9 +424,6 @@ class _Scan:
 
         return sorted(chosen, key=place)
 
-    def _is_time(self, name: str) -> bool:
-        return is_time(self.schema.field(name).type) and not self.nulls[name]
-
     def _sampled(self, rows: int) -> NDArray[np.bool_] | None:
         if self.threshold is None:
             return None
@@ -434,10 +435,3 @@ def _largest(numbers: Any) -> int:
     """The largest whole number of an Arrow array, without its sign; 0 of none."""
     ends = pc.min_max(numbers).as_py()
     return max((abs(each) for each in ends.values() if each is not None), default=0)
-
-
-def _numpy(ids: Any) -> NDArray[Any]:
-    """Ids of an Arrow array, as a vocabulary holds them."""
-    if pa.types.is_integer(ids.type):
-        return np.asarray(ids.to_numpy())
-    return np.array(ids.to_pylist(), dtype=TEXT)

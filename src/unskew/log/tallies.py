@@ -1,12 +1,9 @@
-"""What one pass over a stream counts, in bounded memory: ids, texts, numbers, and whose value each is.
-
-A digest of what was read goes along.
-"""
+"""Counts of one pass over a stream, in bounded memory: ids, texts, numbers, and whose value each is."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -105,31 +102,6 @@ class Distinct:
         self._table = IdTable(self.values.take(pa.array(kept)))
         self.counts = np.maximum(self.counts[kept] - least, 1)
         return kept
-
-
-class ColumnDigest:
-    """A digest of the codes of rows in their order, wherever they are cut into parts.
-
-    Examples
-    --------
-    >>> whole, parts = ColumnDigest(), ColumnDigest()
-    >>> whole.add(np.array([3, 1, 2]))
-    >>> for part in ([3], [1, 2]):
-    ...     parts.add(np.array(part))
-    >>> whole.hexdigest() == parts.hexdigest()
-    True
-    """
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-
-    def add(self, codes: NDArray[Any]) -> None:
-        """Some rows more."""
-        self._hash.update(codes.data)
-
-    def hexdigest(self) -> str:
-        """Of all so far."""
-        return self._hash.hexdigest()
 
 
 class Side:
@@ -293,7 +265,7 @@ class FeatureTally:
     def of_side(self, role: Role, places: NDArray[np.int64]) -> Values:
         """The last value of each user (item), in an order of them."""
         values = self.sides[role].take(places)
-        return values if isinstance(values, Numbers) else _with_texts(values, self.texts)
+        return values if isinstance(values, Numbers) else replace(values, texts=self.texts)
 
     def learned(self) -> Values | TextTally:
         """What an encoder of the rows' values is fitted on."""
@@ -344,11 +316,4 @@ class FeatureTally:
 
 
 def _with_codes(values: Texts | Bags, codes: NDArray[np.int32]) -> Texts | Bags:
-    nothing = np.empty(0, dtype=TEXT)
-    return Texts(codes, nothing) if isinstance(values, Texts) else Bags(values.starts, codes, nothing)
-
-
-def _with_texts(values: Texts | Bags, texts: NDArray[Any]) -> Texts | Bags:
-    if isinstance(values, Texts):
-        return Texts(values.codes, texts)
-    return Bags(values.starts, values.codes, texts)
+    return replace(values, codes=codes, texts=np.empty(0, dtype=TEXT))

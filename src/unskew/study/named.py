@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from unskew.calibration import CALIBRATORS
@@ -18,60 +16,17 @@ TUNE_TRIALS = 24
 """Combinations of the supplement's 720 that the preset ``tuned`` draws."""
 
 
-@dataclass(frozen=True)
-class NamedStudy:
-    """A grid by name."""
-
-    about: str
-    grid: Callable[[], Mapping[str, Any]]
-
-
-def _methods() -> Mapping[str, Any]:
-    return {
-        "propensities": [{"key": "neumf"}],
-        "calibrators": ["platt"],
-        "methods": list(METHODS),
-    }
-
-
-def _calibrators() -> Mapping[str, Any]:
-    uncertain = [{"key": name, "uncertainty": name} for name in UNCERTAINTIES]
-    return {
-        "propensities": [{"key": "neumf"}, *uncertain, {"key": "constant"}],
-        "calibrators": list(CALIBRATORS),
-    }
-
-
-def _small() -> Mapping[str, Any]:
-    return {
-        "propensities": [{"key": "neumf"}, {"key": "constant"}],
-        "calibrators": ["none", "platt", "isotonic"],
-        "methods": ["naive", "ips", "snips", "dr-jl", "mrdr"],
-    }
-
-
-def _tuned() -> Mapping[str, Any]:
-    return {
-        **_small(),
-        "tune": {"values": SUPPLEMENT, "trials": TUNE_TRIALS, "methods": ["naive", "ips", "dr-jl", "mrdr"]},
-    }
-
-
-NAMED: dict[str, NamedStudy] = {
-    "methods": NamedStudy("every method with calibrated, cross-fitted propensities", grid=_methods),
-    "calibrators": NamedStudy(
-        "every uncertainty × every calibrator, on held-out cells, beside a constant", grid=_calibrators
-    ),
-    "small": NamedStudy("five methods with raw, Platt and isotonic propensities", grid=_small),
-    "tuned": NamedStudy(
-        f"the same, tuned on validation loss: {TUNE_TRIALS} draws from the supplement's grid", grid=_tuned
-    ),
+NAMED: dict[str, str] = {
+    "methods": "every method with calibrated, cross-fitted propensities",
+    "calibrators": "every uncertainty × every calibrator, on held-out cells, beside a constant",
+    "small": "five methods with raw, Platt and isotonic propensities",
+    "tuned": f"the same, tuned on validation loss: {TUNE_TRIALS} draws from the supplement's grid",
 }
-"""What ``unskew study NAME`` knows."""
+"""What ``unskew study NAME`` knows, and what each compares."""
 
 
 def named_grid(name: str, data: str, root: str | None, **changes: Any) -> Grid:
-    """The grid of a named study on a dataset.
+    """Return the grid of a named study on a dataset.
 
     Examples
     --------
@@ -80,8 +35,24 @@ def named_grid(name: str, data: str, root: str | None, **changes: Any) -> Grid:
     """
     if name not in NAMED:
         raise ParameterError(f"no grid is called {name!r}", remedy=f"use one of {', '.join(NAMED)}")
+    uncertain = [{"key": kind, "uncertainty": kind} for kind in UNCERTAINTIES]
+    small = {
+        "propensities": ["neumf", "constant"],
+        "calibrators": ["none", "platt", "isotonic"],
+        "methods": ["naive", "ips", "snips", "dr-jl", "mrdr"],
+    }
+    tune = {"values": SUPPLEMENT, "trials": TUNE_TRIALS, "methods": ["naive", "ips", "dr-jl", "mrdr"]}
+    grids: dict[str, dict[str, Any]] = {
+        "methods": {"propensities": ["neumf"], "calibrators": ["platt"], "methods": list(METHODS)},
+        "calibrators": {
+            "propensities": ["neumf", *uncertain, "constant"],
+            "calibrators": list(CALIBRATORS),
+        },
+        "small": small,
+        "tuned": {**small, "tune": tune},
+    }
     datasets = [{"name": data, "root": root}]
-    return read_grid({"name": f"{name}-{data}", "datasets": datasets, **NAMED[name].grid(), **changes})
+    return read_grid({"name": f"{name}-{data}", "datasets": datasets, **grids[name], **changes})
 
 
 def show_studies() -> Shown:
@@ -89,6 +60,6 @@ def show_studies() -> Shown:
     return Shown(
         title="Named studies (of a dataset: --data, --root)",
         columns=("name", "what it compares"),
-        rows=tuple((name, study.about) for name, study in NAMED.items()),
+        rows=tuple(NAMED.items()),
         text_columns=2,
     )
