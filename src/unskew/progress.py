@@ -35,7 +35,7 @@ SECONDS_BETWEEN_RECORDS = 10.0
 
 
 Event = Literal["start", "step", "within", "say", "end"]
-"""What a place is told of: a task began, steps or a part of one are done, it has a new subject, it ended."""
+"""Something that follows tasks: one began, steps of it are done, it has a new subject, or it ended."""
 
 
 class Tracker:

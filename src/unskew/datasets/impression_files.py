@@ -111,7 +111,7 @@ def _begin(folder: Path, description: dict[str, Any]) -> None:
         return
     try:
         written = json.loads(place.read_text(encoding="utf-8"))
-        there, here = ({**told, **told["parameters"]} for told in (written, description))
+        there, here = ({**facts, **facts["parameters"]} for facts in (written, description))
         differing = [
             f"{name} {there[name]!r} there and {value!r} here"
             for name, value in here.items()
