@@ -27,7 +27,7 @@ TILE = 1024
 """Rows a prediction works on at once: its activations stay in a core's second-level cache."""
 
 
-class BatchRows(Protocol):
+class Sink(Protocol):
     """What takes the gradients of a table's rows (:class:`unskew.backbones.tables.LazyRows`)."""
 
     def read(self, codes: Tensor) -> None:
@@ -47,7 +47,7 @@ class RowBlock(NamedTuple):
     part: int
 
 
-class TowerWeights(NamedTuple):
+class Mlp(NamedTuple):
     """Parameters (or their gradients), ``[R, …]`` each."""
 
     users: Tensor
@@ -58,7 +58,7 @@ class TowerWeights(NamedTuple):
     head_bias: Tensor
 
     @classmethod
-    def of(cls, parameters: Sequence[Tensor]) -> TowerWeights:
+    def of(cls, parameters: Sequence[Tensor]) -> Mlp:
         """Sort them from the order in which a network has them."""
         users, items, *layers, head, head_bias = (each.detach() for each in parameters)
         return cls(users, items, tuple(layers[::2]), tuple(layers[1::2]), head, head_bias)
@@ -83,7 +83,7 @@ def neumf_logits(
     item: Int[Tensor, "R B"],
     parameters: tuple[Tensor, ...],
     masks: Masks,
-    lazy: tuple[BatchRows | None, BatchRows | None] = (None, None),
+    lazy: tuple[Sink | None, Sink | None] = (None, None),
 ) -> Float[Tensor, "R B"]:
     """Compute the logits of pairs, whose codes must be in the tables.
 
@@ -107,7 +107,7 @@ def neumf_logits(
 class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, user: Tensor, item: Tensor, masks: Masks, lazy: Any, *parameters: Tensor) -> Tensor:
-        tower, logit = TowerWeights.of(parameters), torch.empty(user.shape)
+        tower, logit = Mlp.of(parameters), torch.empty(user.shape)
         kept = [torch.empty(*user.shape, width) for width in tower.widths]
 
         def work(task: RowBlock) -> None:
@@ -128,7 +128,7 @@ class _Function(torch.autograd.Function):
 
 def _predict(user: Tensor, item: Tensor, parameters: tuple[Tensor, ...], masks: Masks) -> Tensor:
     """Return logits ``[R, B]``; nothing is kept."""
-    tower, logit = TowerWeights.of(parameters), torch.empty(user.shape)
+    tower, logit = Mlp.of(parameters), torch.empty(user.shape)
     tasks = [
         RowBlock(replica, slice(start, start + TILE), 0)
         for replica in range(len(user))
@@ -150,10 +150,10 @@ def _gradients(
     masks: Masks,
     parameters: Sequence[Tensor],
     kept: list[Tensor],
-    lazy: tuple[BatchRows | None, BatchRows | None],
+    lazy: tuple[Sink | None, Sink | None],
 ) -> list[Tensor | None]:
     """Return the gradients of the parameters, in their order; those of a table's rows go to ``lazy``."""
-    tower, shape = TowerWeights.of(parameters), codes[0].shape
+    tower, shape = Mlp.of(parameters), codes[0].shape
     tasks = _row_blocks(*shape)
     rows = {
         number: torch.zeros(*shape, parameters[number].shape[2])
@@ -167,7 +167,7 @@ def _gradients(
         parts = enumerate(zip(torch.split(flat, sizes), parameters, strict=True))
         return [rows[number] if number in rows else each.view(of.shape) for number, (each, of) in parts]
 
-    grads = [TowerWeights.of(cut(each)) for each in buffer]
+    grads = [Mlp.of(cut(each)) for each in buffer]
     # Where in its table's gradient a row of the batch is added.
     own = torch.arange(shape[1]).expand(shape)
     places = [own if number in rows else each for number, each in enumerate(codes)]
@@ -204,13 +204,7 @@ def _mask(masks: Masks, layer: int, task: RowBlock) -> Any:
 
 
 def _forward(
-    task: RowBlock,
-    user: Tensor,
-    item: Tensor,
-    masks: Masks,
-    tower: TowerWeights,
-    kept: list[Tensor],
-    logit: Tensor,
+    task: RowBlock, user: Tensor, item: Tensor, masks: Masks, tower: Mlp, kept: list[Tensor], logit: Tensor
 ) -> None:
     r, head, scores = task.replica, tower.head[task.replica, :, 0].numpy(), logit.numpy()
     neumf_loops.look_up(
@@ -231,9 +225,9 @@ def _backward(
     grad: Tensor,
     codes: Tensor,
     masks: Masks,
-    tower: TowerWeights,
+    tower: Mlp,
     kept: list[Tensor],
-    grads: TowerWeights,
+    grads: Mlp,
 ) -> None:
     r = task.replica
     g, head, d_head = grad[r, task.rows].numpy(), tower.head[r, :, 0].numpy(), grads.head[r, :, 0].numpy()
