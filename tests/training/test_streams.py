@@ -210,7 +210,7 @@ def test_rows_in_memory_give_the_batches_of_files_bit_by_bit(of_files, everywher
     made = []
     for stream in (of_files, of_files.remembered(1e9)):
         given = (stream, split, stream.n_clicks - 40.0, stream.encoders, CPU, propensity, everywhere)
-        batches = StreamedRows(*given).sampler(64, "order", "")
+        batches = StreamedRows(*given).sampler(64, "order")
         if ratio is not None:
             batches = batches.with_cells(None, ratio)
         made.append([tensors_of(batches.epoch(number)) for number in range(2)])
@@ -230,7 +230,7 @@ def test_which_clicks_train_is_kept_once_however_many_seeds_share_it(of_files):
     masks = []
     for split in splits:
         rows = StreamedRows(stream, split, 1e3, stream.encoders, CPU, None, False)
-        masks.append(rows.sampler(64, "order", "").reading.clicked)
+        masks.append(rows.sampler(64, "order").reading.clicked)
     assert masks[0] is masks[1]
     assert masks[2].sum() < masks[0].sum()
 

@@ -82,11 +82,7 @@ class Beta(Calibrator):
 
     def _predict(self, score: Vector) -> Vector:
         low, high = _ends(score)
-        low *= self.a_
-        high *= self.b_
-        low -= high
-        low += self.intercept_
-        return sigmoid(low)
+        return sigmoid(self.a_ * low - self.b_ * high + self.intercept_)
 
 
 def _ends(score: Vector) -> tuple[Vector, Vector]:

@@ -216,10 +216,7 @@ class Multicalibrated(Calibrator):
         self.terms_ = tuple(boosting.terms.values())
 
     def _predict(self, score: Vector) -> Vector:
-        z = logits(score)
-        z *= self.slope_
-        z += self.intercept_
-        return sigmoid(z)
+        return sigmoid(self.slope_ * logits(score) + self.intercept_)
 
     def _sizes(self) -> list[int]:
         sizes = [column.size for column in self.columns_]

@@ -132,10 +132,7 @@ class Segmented(Calibrator):
         self.segments_, self.slopes_, self.intercepts_ = np.empty(0, np.int64), np.empty(0), np.empty(0)
 
     def _predict(self, score: Vector) -> Vector:
-        z = logits(score)
-        z *= self.slope_
-        z += self.intercept_
-        return sigmoid(z)
+        return sigmoid(self.slope_ * logits(score) + self.intercept_)
 
     def _learned_to_dict(self) -> dict[str, Any]:
         return super()._learned_to_dict() | {"segments_": self.segments_.tolist()}

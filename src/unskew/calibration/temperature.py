@@ -62,6 +62,4 @@ class Temperature(Calibrator):
             )
 
     def _predict(self, score: Vector) -> Vector:
-        z = logits(score)
-        z /= self.temperature_
-        return sigmoid(z)
+        return sigmoid(logits(score) / self.temperature_)

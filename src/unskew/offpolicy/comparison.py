@@ -254,7 +254,7 @@ def compare(
     * its p-value, corrected by Holm over all pairs of models and all metrics, is below 1 − level, and
     * it survives Γ: with any odds of a click within a factor Γ of the propensities' it stays above 0, at
       the same level (:mod:`unskew.offpolicy.sensitivity`). Γ is measured: what the propensities are off by
-      along users, items, features and predictions (:attr:`Weighing.gamma`).
+      along users, items, features and predictions (:func:`unskew.offpolicy.estimates.judge`).
 
     Otherwise the verdict says what is missing: data, and how much more of them, or propensities.
 

@@ -30,7 +30,7 @@ from unskew.offpolicy.inputs import (
 )
 from unskew.offpolicy.sensitivity import Line, least_value
 from unskew.offpolicy.statistics import LinearStatistic, Statistic, contribution_of, resampled, statistic_of
-from unskew.offpolicy.weighing import Contribution, Weighted, weigh
+from unskew.offpolicy.weighing import Contribution, Kind, Weighted, weigh
 from unskew.propensity.given import given_propensities
 
 Floats = NDArray[np.float64]
@@ -252,15 +252,23 @@ def judge(
             if imputation is None
             else scores_of(imputation, evidence, log, seeds, "imputation", everywhere=True)
         )
-    weighing = weigh(log, evidence, np.mean(list(scores.values()), axis=0), estimator, known=gamma == 1.0)
-    chosen = weighing.gamma if gamma is None else gamma
+    weights, balance = weigh(log, evidence, np.mean(list(scores.values()), axis=0), known=gamma == 1.0)
+    # Γ = exp(τ), τ the greatest measured error of the weights over all covariates. What was measured, by
+    # users, items, features and predictions, is taken as the size of what cannot be measured: a propensity
+    # that is off by a factor along what is known is no better along what is not.
+    measured = float(np.exp(max((each.spread for each in balance), default=0.0)))
+    chosen = measured if gamma is None else gamma
     parts: dict[tuple[str, str], tuple[tuple[Weighted, Contribution], ...]] = {}
     statistics: dict[tuple[str, str], Statistic] = {}
     for (name, lines), metric in product(scores.items(), wanted):
         key = name, metric.name
+        kind: Kind = "balanced" if estimator == "balanced" else "plain"
+        if estimator == "snips" or (estimator == "ips" and metric.kind == "auc"):
+            # The AUC is a ratio under IPS too.
+            kind = "normalised"
         parts[key] = tuple(
             (weighted, contribution_of(metric, lines, evidence, number, weighted, imputed, slate))
-            for number, weighted in enumerate(weighing.weighted_for(metric))
+            for number, weighted in enumerate(weights[kind])
         )
         statistics[key] = (
             LinearStatistic(
@@ -302,4 +310,4 @@ def judge(
             ess=float(np.mean([atoms.effective_sample_size for atoms in evidence.seeds])) * distinct,
             weight_check=float(np.mean([atoms.weight_check for atoms in evidence.seeds])),
         )
-    return PairedEstimates(seeds, estimates, by_key, parts, weighing.balance, chosen)
+    return PairedEstimates(seeds, estimates, by_key, parts, balance, chosen)

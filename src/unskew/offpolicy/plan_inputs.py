@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from unskew.debias import load_model
-from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.errors import DataError, ParameterError
 from unskew.io.columns import column_of, frame_of, number_column
 from unskew.io.tables import column_names, read_table
 from unskew.log import Log
@@ -21,7 +21,7 @@ from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.offpolicy.comparison import compare
 from unskew.offpolicy.evidence import pairs_of
 from unskew.offpolicy.inputs import OffPolicyMetric
-from unskew.offpolicy.run_folder import facts_of, training_log, with_row_features
+from unskew.offpolicy.run_folder import facts_of, models_of, training_log, with_row_features
 from unskew.seeds import stream
 from unskew.training.saved import SavedFolder
 
@@ -248,12 +248,7 @@ def rows_of_runs(
 
 def _keys(saved: Sequence[SavedFolder], models: tuple[str, ...]) -> tuple[str, str]:
     """The models to compare: as named, or the main one of each run, of one run its naive and its main one."""
-    known = [tuple(each.entry("methods", kind=dict)) if "methods" in each.config else () for each in saved]
-    for folder, keys in zip(saved, known, strict=True):
-        if not keys:
-            raise RunFolderError(
-                "holds no conversion model", where=str(folder.folder), remedy="give another run"
-            )
+    known = [models_of(each) for each in saved]
     if not models:
         last = str(saved[-1].config.get("main"))
         chosen = (BASELINE if len(saved) == 1 else str(saved[0].config.get("main")), last)

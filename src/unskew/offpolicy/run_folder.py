@@ -51,9 +51,7 @@ def compare_run(
     >>> print(compare_run("runs/demo", metrics=["nll"]))  # doctest: +SKIP
     """
     saved = SavedFolder(folder)
-    known = tuple(saved.entry("methods", kind=dict)) if "methods" in saved.config else ()
-    if not known:
-        raise RunFolderError("holds no conversion model", where=str(folder), remedy="give another run")
+    known = models_of(saved)
     for name in models:
         if name not in known:
             raise ParameterError(f"this run has no model {name!r}", remedy=f"use one of {', '.join(known)}")
@@ -127,6 +125,14 @@ def with_row_features(model: Debiaser, saved: SavedFolder, log: Log) -> Debiaser
         for each in encoders
     }
     return RowScorer(model, {name: values_of(kinds[name], arrow_of(table[name], name)) for name in names})
+
+
+def models_of(saved: SavedFolder) -> tuple[str, ...]:
+    """Return the keys of a run's conversion models; raise where it has none."""
+    known = tuple(saved.entry("methods", kind=dict)) if "methods" in saved.config else ()
+    if not known:
+        raise RunFolderError("holds no conversion model", where=str(saved.folder), remedy="give another run")
+    return known
 
 
 def facts_of(saved: SavedFolder) -> tuple[Space, float, int | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,6 @@ from scipy.sparse import csr_array
 from unskew.log import Log
 from unskew.offpolicy.covariates import Balance, Covariate, balance_of, balanced_by, covariates_of
 from unskew.offpolicy.evidence import Evidence
-from unskew.offpolicy.inputs import Estimator, OffPolicyMetric
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -188,36 +188,13 @@ def _tilt(h: csr_array, weight: Floats, totals: Floats) -> Floats:
     return tilt
 
 
-@dataclass(frozen=True, eq=False)
-class Weighing:
-    """Each seed's weights as they are, normalised and balanced, and how far they are off."""
-
-    estimator: Estimator
-    plain: tuple[Weighted, ...]
-    normalised: tuple[Weighted, ...]
-    balanced: tuple[Weighted, ...]
-    balance: tuple[Balance, ...]
-
-    def weighted_for(self, metric: OffPolicyMetric) -> tuple[Weighted, ...]:
-        """The weights that a metric takes; the AUC is a ratio under IPS too."""
-        if self.estimator == "balanced":
-            return self.balanced
-        if self.estimator == "snips" or (self.estimator == "ips" and metric.kind == "auc"):
-            return self.normalised
-        return self.plain
-
-    @property
-    def gamma(self) -> float:
-        r"""Γ = exp(τ), τ the greatest measured error of the weights over all covariates.
-
-        What was measured, by users, items, features and predictions, is taken as the size of what cannot be
-        measured: a propensity that is off by a factor along what is known is no better along what is not.
-        """
-        return float(np.exp(max((each.spread for each in self.balance), default=0.0)))
+Kind = Literal["plain", "normalised", "balanced"]
 
 
-def weigh(log: Log, evidence: Evidence, prediction: Floats, estimator: Estimator, *, known: bool) -> Weighing:
-    """Return the weights of every seed.
+def weigh(
+    log: Log, evidence: Evidence, prediction: Floats, *, known: bool
+) -> tuple[dict[Kind, list[Weighted]], tuple[Balance, ...]]:
+    """Return every seed's weights as they are, normalised and balanced, and how far they are off.
 
     What was not shown is not listed by a log with known propensities, so nothing is balanced there.
 
@@ -228,7 +205,7 @@ def weigh(log: Log, evidence: Evidence, prediction: Floats, estimator: Estimator
     known
         Whether the propensities are known, not estimated (Γ = 1).
     """
-    kinds: tuple[list[Weighted], ...] = ([], [], [])
+    kinds: dict[Kind, list[Weighted]] = {"plain": [], "normalised": [], "balanced": []}
     balances: list[list[Balance]] = []
     held = slice(0, evidence.rows)
     for number, atoms in enumerate(evidence.seeds):
@@ -241,8 +218,9 @@ def weigh(log: Log, evidence: Evidence, prediction: Floats, estimator: Estimator
             chosen = balanced_by(mended, weight, stands_for)
             even = balanced(weight, group, size, chosen, atoms.group[candidate], stands_for)
             balances.append(balance_of(measured, mended, weight, even.weight, stands_for))
-        for kind, weighted in zip(kinds, (plain(weight, group, evidence.groups), normal, even), strict=True):
-            kind.append(weighted)
+        kinds["plain"].append(plain(weight, group, evidence.groups))
+        kinds["normalised"].append(normal)
+        kinds["balanced"].append(even)
     # Over seeds, covariate by covariate; τ² before its root, so that noise cancels.
     names = ("clicks", "weighted", "balanced", "squared_error")
     averaged = [
@@ -251,4 +229,4 @@ def weigh(log: Log, evidence: Evidence, prediction: Floats, estimator: Estimator
         )
         for same in zip(*balances, strict=True)
     ]
-    return Weighing(estimator, tuple(kinds[0]), tuple(kinds[1]), tuple(kinds[2]), tuple(averaged))
+    return kinds, tuple(averaged)

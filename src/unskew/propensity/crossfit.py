@@ -288,26 +288,23 @@ def cross_calibrators(
     fitted: list[Calibrator | None] = []
     for replica in range(len(held_out)):
         seed, fold = divmod(replica, folds)
-        own = list(held_out[seed * folds : (seed + 1) * folds])
+        own: list[Any] = list(held_out[seed * folds : (seed + 1) * folds])
         others = own[:fold] + own[fold + 1 :] if crossfitted else own
-        fitted.append(_fitted(type(calibrator)(**calibrator.get_params(deep=False)), others))
+        clone = calibrator.clone()
+        if isinstance(clone, Multicalibrated):
+            score, outcome, weight = (
+                np.concatenate([getattr(each, name) for each in others])
+                for name in ("to_map", "outcome", "weight")
+            )
+            names = others[0].features
+            features = {name: np.concatenate([each.features[name] for each in others]) for name in names}
+            fitted.append(clone.fit(score, outcome, weight, features=features))
+        else:
+            merged = CalibrationSketch()
+            for sketch in others:
+                merged.merge(sketch)
+            fitted.append(clone.fit(merged))
     return fitted
-
-
-def _fitted(calibrator: Calibrator, parts: Sequence[Any]) -> Calibrator:
-    """A calibrator fitted on several sketches, or on cells with what it reads beside the scores."""
-    if not calibrator.reads_features:
-        merged = CalibrationSketch()
-        for sketch in parts:
-            merged.merge(sketch)
-        return calibrator.fit(merged)
-    score, outcome, weight = (
-        np.concatenate([getattr(each, name) for each in parts]) for name in ("to_map", "outcome", "weight")
-    )
-    names = parts[0].features
-    features = {name: np.concatenate([each.features[name] for each in parts]) for name in names}
-    assert isinstance(calibrator, Multicalibrated)
-    return calibrator.fit(score, outcome, weight, features=features)
 
 
 def judging_sketches(
