@@ -147,15 +147,16 @@ def evidence_of(
     propensity
         Of the clicked rows ``[seeds, |O|]``, clipped.
     """
-    if log.known_propensity is not None:
-        return _shown_rows(log, held_out, propensity, seeds=seeds, seed=seed)
     clicked = log.clicked
+    known = log.known_propensity is not None
     people, user_of_row = _users(log)
     cell_of_row = log.cell if log.space == "matrix" else np.arange(len(log), dtype=np.int64)
-    candidate = _candidates(log, people, user_of_row, slate, seed)
+    candidate = np.empty(0, dtype=np.int64) if known else _candidates(log, people, user_of_row, slate, seed)
     cells = np.concatenate([cell_of_row[clicked], candidate])
     pairs = pairs_of(log, cells)
-    row = np.concatenate([clicked, _rows_of(candidate, cell_of_row)])
+    order = np.argsort(cell_of_row, kind="stable")
+    listed = order[np.minimum(np.searchsorted(cell_of_row[order], candidate), len(order) - 1)]
+    row = np.concatenate([clicked, np.where(cell_of_row[listed] == candidate, listed, -1)])
     user = np.searchsorted(people, pairs.user)
     population = (
         np.full(len(people), log.n_items)
@@ -163,14 +164,17 @@ def evidence_of(
         else np.bincount(user_of_row, minlength=len(people))
     )
     conversion = log.known_conversion().astype(np.float64)
-    group_of = _groups(len(people), seed)
+    group_of = np.arange(len(people))
+    if len(people) > MOST_GROUPS:
+        group_of = np.random.default_rng(stream(seed, "groups")).permutation(group_of) % MOST_GROUPS
     atoms = []
     for rows, p, number in zip(held_out, propensity, seeds, strict=True):
         held = np.searchsorted(clicked, rows)
         trains = np.ones(len(clicked), dtype=bool)
         trains[held] = False
         size = population - np.bincount(user[: len(clicked)][trains], minlength=len(people))
-        share = len(held) / len(clicked)
+        size *= (log.actions or 1) if known else 1
+        share = 1.0 if known else len(held) / len(clicked)
         unseen = ~np.isin(candidate, cells[: len(clicked)][trains])
         is_candidate = np.isin(cells[held], candidate)
         further = len(clicked) + np.flatnonzero(unseen & ~np.isin(candidate, cells[held]))
@@ -193,40 +197,6 @@ def evidence_of(
             )
         )
     return Evidence(pairs=pairs, row=row, seeds=tuple(atoms), group_of=group_of, rows=held_out.shape[1])
-
-
-def _shown_rows(
-    log: Log, held_out: Integers, propensity: Floats, *, seeds: Sequence[int], seed: int
-) -> Evidence:
-    people, user = _users(log)
-    conversion, group_of = log.known_conversion().astype(np.float64), _groups(len(people), seed)
-    atoms = []
-    for rows, p, number in zip(held_out, propensity, seeds, strict=True):
-        of, nothing = user[rows], np.zeros(len(rows), dtype=np.int64)
-        atoms.append(
-            Atoms(
-                position=rows,
-                user=of,
-                group=group_of[of],
-                conversion=conversion[rows],
-                weight=1.0 / p[rows],
-                stands_for=nothing.astype(np.float64),
-                others=nothing,
-                tie_break=np.random.default_rng(stream(seed, "ties", number)).permutation(len(rows)),
-                size=np.bincount(of, minlength=len(people)) * (log.actions or 1),
-            )
-        )
-    return Evidence(
-        pairs=log, row=np.arange(len(log)), seeds=tuple(atoms), group_of=group_of, rows=held_out.shape[1]
-    )
-
-
-def _groups(users: int, seed: int) -> Integers:
-    """The group of each user; many users are dealt at random."""
-    group_of = np.arange(users)
-    if users > MOST_GROUPS:
-        group_of = np.random.default_rng(stream(seed, "groups")).permutation(group_of) % MOST_GROUPS
-    return group_of
 
 
 def _users(log: Log) -> tuple[Integers, Integers]:
@@ -269,9 +239,3 @@ def pairs_of(log: Log, cells: Integers) -> Log:
         conversion=None,
         columns={},
     )
-
-
-def _rows_of(cells: Integers, cell_of_row: Integers) -> Integers:
-    order = np.argsort(cell_of_row, kind="stable")
-    place = np.minimum(np.searchsorted(cell_of_row[order], cells), len(order) - 1)
-    return np.where(cell_of_row[order][place] == cells, order[place], -1)
