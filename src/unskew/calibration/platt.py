@@ -70,7 +70,11 @@ class Platt(Calibrator):
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         s = self._scale(score)
-        target = _smoothed(total, positive) if self.target_smoothing else positive
+        target = positive
+        if self.target_smoothing:
+            positives = float(positive.sum())
+            negatives = float(total.sum()) - positives
+            target = positive * (positives + 1) / (positives + 2) + (total - positive) / (negatives + 2)
         rate = float(target.sum() / total.sum())
         if s.min() == s.max():
             self.slope_, self.intercept_ = 1.0, float(logit(rate) - s[0])
@@ -108,12 +112,6 @@ class Platt(Calibrator):
 
     def _scale(self, score: Vector) -> Vector:
         return logits(score) if self.input == "logit" else score
-
-
-def _smoothed(total: Vector, positive: Vector) -> Vector:
-    positives = float(positive.sum())
-    negatives = float(total.sum()) - positives
-    return positive * (positives + 1) / (positives + 2) + (total - positive) / (negatives + 2)
 
 
 def separates(fit: LogisticFit, rate: float) -> bool:

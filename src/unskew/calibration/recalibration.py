@@ -148,7 +148,13 @@ def recalibration(
     number
         As in :func:`trust_in`.
     """
-    _require_both(rows.outcome, on)
+    few = rows.outcome.shape[1] < FOLDS
+    if few or not ((rows.outcome.min(axis=1) == 0) & (rows.outcome.max(axis=1) == 1)).all():
+        raise DataError(
+            f"the {rows.outcome.shape[1]} {on} are too few to recalibrate on: they must hold both conversions"
+            " and none",
+            remedy="hold out more (validation_share), give a random sample, or recalibrate='none'",
+        )
     lines = [Judged(*line) for line in zip(*rows, strict=True)]
     trust = 1.0
     if kind == AUTO and not known and (rows.weight != rows.weight[:, :1]).any():
@@ -211,26 +217,13 @@ def level_of(rows: Judged) -> Level:
     return Level(float(ratio.mean()), float(ratio.mean()) - half, float(ratio.mean()) + half)
 
 
-def _require_both(outcome: Floats, on: str) -> None:
-    if outcome.shape[1] < FOLDS or not ((outcome.min(axis=1) == 0) & (outcome.max(axis=1) == 1)).all():
-        raise DataError(
-            f"the {outcome.shape[1]} {on} are too few to recalibrate on: they must hold both conversions and"
-            " none",
-            remedy="hold out more (validation_share), give a random sample, or recalibrate='none'",
-        )
-
-
 def _chosen(line: Judged) -> str:
     """A shift, unless a line is better by more than its noise on rows that fitted neither."""
-    shift, platt = (_losses(line, _crossed(line, kind)) for kind in (SHIFT, Platt.name))
+    logit_of = (logits(_crossed(line, kind)) for kind in (SHIFT, Platt.name))
+    shift, platt = (np.logaddexp(0.0, z) - line.outcome * z for z in logit_of)
     gain = line.weight * (shift - platt)
     error = math.sqrt(float(((gain - gain.mean()) ** 2).sum()))
     return Platt.name if gain.sum() > CLEAR * error else SHIFT
-
-
-def _losses(line: Judged, predicted: Floats) -> Floats:
-    z = logits(predicted)
-    return np.asarray(np.logaddexp(0.0, z) - line.outcome * z)
 
 
 def _crossed(line: Judged, kind: str) -> Floats:

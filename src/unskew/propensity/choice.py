@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -142,14 +142,11 @@ def choose_propensity(
         figures = propensity.diagnose()["calibrated"]
         tried.append(Tried(name, figures["nll"], figures["auc"], work))
         fitted[name] = propensity
-    return Choice(_best(tried), fitted[_best(tried)], tuple(tried))
-
-
-def _best(tried: Sequence[Tried]) -> str:
     with_figures = {each.name: each.nll for each in tried if each.nll is not None}
     if not with_figures:
         raise TrainingError(
             f"no propensity could be fitted: {'; '.join(f'{each.name} {each.left_out}' for each in tried)}",
             remedy="name one (--propensity), or give more data",
         )
-    return min(with_figures, key=lambda name: with_figures[name])
+    best = min(with_figures, key=lambda name: with_figures[name])
+    return Choice(best, fitted[best], tuple(tried))
