@@ -26,18 +26,18 @@ from numpy.typing import NDArray
 from benchmarks.battery_page import battery_svg, page
 from benchmarks.battery_worlds import UNBIASED_SHARE, WORLDS, draw
 from benchmarks.common import put
-from unskew.backbones import make_backbone
+from unskew.base.errors import CollapseWarning, TrainingError
 from unskew.calibration import Multicalibrated, Platt
 from unskew.calibration.recalibration import Judged, recalibration
-from unskew.datasets import Dataset, load
-from unskew.datasets.dataset import with_unbiased_share
-from unskew.errors import CollapseWarning, TrainingError
-from unskew.evaluation import evaluate
-from unskew.log import Log
+from unskew.data import Log
+from unskew.data.datasets import Dataset, load
+from unskew.data.datasets.dataset import with_unbiased_share
+from unskew.debias.evaluation import evaluate
+from unskew.learners import make_backbone
+from unskew.offpolicy.auto import CANDIDATES, Candidate, candidates_of, evidence_by_clicks
+from unskew.offpolicy.decision import BASELINE, Decision, RandomSample, decide, mean_paired
 from unskew.propensity import LogisticPropensity
 from unskew.run.sizes import batch_size
-from unskew.search.auto import CANDIDATES, Candidate, candidates_of, evidence_by_clicks
-from unskew.search.decision import BASELINE, Decision, RandomSample, decide, mean_paired
 from unskew.training.ensemble import combined
 
 Floats = NDArray[np.float64]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from unskew.datasets import Dataset
-from unskew.datasets.dataset import with_unbiased_share
-from unskew.datasets.impressions import impressions
-from unskew.datasets.synthetic import synthetic
+from unskew.data.datasets import Dataset
+from unskew.data.datasets.dataset import with_unbiased_share
+from unskew.data.datasets.impressions import impressions
+from unskew.data.datasets.synthetic import synthetic
 
 UNBIASED_SHARE = 0.05
 """Of the random log: what may be looked at to choose a model."""

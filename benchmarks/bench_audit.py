@@ -45,8 +45,8 @@ def child(path: str, repeats: int) -> dict[str, float]:
     from unskew.audit import audit
     from unskew.audit.audit import FOLDS
     from unskew.audit.audit import read as read_sketches
-    from unskew.io.stream import Roles
-    from unskew.io.tables import expand_paths
+    from unskew.base.tables import expand_paths
+    from unskew.data.stream import Roles
     from unskew.report.audit_report import render_audit_report
 
     started = _resident()

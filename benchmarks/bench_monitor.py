@@ -47,7 +47,7 @@ def child(work: str, folder: Path) -> dict[str, float]:
     from unskew.audit.monitor_add import add
     from unskew.audit.monitor_store import MonitorSettings
     from unskew.audit.periods import By
-    from unskew.io.stream import Roles
+    from unskew.data.stream import Roles
     from unskew.metrics.sketch import load_pass
 
     load_pass()

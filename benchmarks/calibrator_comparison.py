@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.common import markdown
 from unskew.calibration import CALIBRATORS, make_calibrator
-from unskew.datasets import load
-from unskew.log import Log
+from unskew.data import Log
+from unskew.data.datasets import load
 from unskew.metrics.registry import SHOWN_PROPENSITY
 from unskew.propensity import Propensity
 from unskew.propensity.propensity import BasePropensity

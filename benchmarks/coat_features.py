@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 
 import unskew as us
-from unskew.errors import CollapseWarning
+from unskew.base.errors import CollapseWarning
 
 METHODS = {"naive": us.Naive, "ips": us.IPS, "mrdr": us.MRDR}
 SHOWN = ("auc", "dcg@4", "hits@6", "nll", "mean_over_rate")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unskew.log import Log
+from unskew.data import Log
 
 SHAPES = {"coat": ((290, 300), 0.08), "yahoo": ((15_400, 1_000), 0.02)}
 """Users, items and density of the datasets whose size matters."""

@@ -23,7 +23,7 @@ from scipy.special import logit
 
 from benchmarks.common import markdown, put
 from unskew.calibration import make_calibrator
-from unskew.datasets import load
+from unskew.data.datasets import load
 from unskew.metrics.sample_weight import bias_weight, error_weight, inverse_weight, variance_weight
 
 Floats = NDArray[np.float64]

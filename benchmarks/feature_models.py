@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 import unskew as us
-from unskew.errors import CollapseWarning
+from unskew.base.errors import CollapseWarning
 
 FIELDS = ["country", "age", "interests", "category", "brand", "price", "tags", "device", "discount"]
 METHODS = {"naive": us.Naive, "ips": us.IPS, "dr-jl": us.DRJL, "mrdr": us.MRDR}

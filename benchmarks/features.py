@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.common import arguments, seconds, tell
-from unskew.backbones import DCN
-from unskew.datasets.impression_tables import log_table
-from unskew.datasets.impression_world import ImpressionWorld
-from unskew.log import Log, Rows, Schema
-from unskew.losses import cross_entropy
-from unskew.progress import SILENT
+from unskew.base.progress import SILENT
+from unskew.data import Log, Rows, Schema
+from unskew.data.datasets.impression_tables import log_table
+from unskew.data.datasets.impression_world import ImpressionWorld
+from unskew.debias.losses import cross_entropy
+from unskew.learners import DCN
 from unskew.training import (
     EveryCell,
     LookedUp,

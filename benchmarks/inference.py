@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks.common import SHAPES, arguments, seconds, sized_log, tell
-from unskew.backbones import NeuMF
+from unskew.learners import NeuMF
 from unskew.training import Population, resolve_device
 from unskew.training.inference import probability_moments
 from unskew.training.samplers import BLOCK

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.common import arguments, coat_sized_log, tell
 from benchmarks.training import stacked
-from unskew.backbones import NeuMF
+from unskew.learners import NeuMF
 
 REPLICAS = 100
 GIB = 1 << 30

@@ -30,7 +30,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 import unskew as us
-from unskew.log import Log
+from unskew.data import Log
 from unskew.metrics import auc, nll
 from unskew.offpolicy.statistics import expected_gain
 

@@ -77,8 +77,8 @@ def _work(options: argparse.Namespace) -> None:
 
     import unskew as us
     from benchmarks import streams
-    from unskew import processes
-    from unskew.log import StreamedLog
+    from unskew.base import processes
+    from unskew.data import StreamedLog
 
     torch.set_num_threads(1)
     log = streams.impressions(options.rows)

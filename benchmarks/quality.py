@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.common import arguments, tell
-from unskew.datasets import load
+from unskew.data.datasets import load
 from unskew.metrics import auc, nll
 from unskew.metrics.significance import paired_test
 from unskew.propensity import Propensity

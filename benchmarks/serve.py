@@ -162,7 +162,7 @@ def expected_scores(run: Path, users: int, items: int) -> np.ndarray:
 
 
 def name_of(run: Path) -> str:
-    from unskew.io.manifest import digest_of
+    from unskew.base.manifest import digest_of
     from unskew.serve.runs import model_name
 
     return model_name(digest_of(run), "all", None)

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from benchmarks.common import tell
 from benchmarks.features import PlainDCN
-from unskew.backbones import DCN
-from unskew.io.vocabulary import Vocabulary
-from unskew.log import Log, Rows, StreamedLog
-from unskew.losses import cross_entropy
-from unskew.progress import SILENT
+from unskew.base.progress import SILENT
+from unskew.data import Log, Rows, StreamedLog
+from unskew.data.vocabulary import Vocabulary
+from unskew.debias.losses import cross_entropy
+from unskew.learners import DCN
 from unskew.training import Pass, Sample, Schedule, Step, train
 from unskew.training.reader import Tables
 from unskew.training.readings import Rounds, reading_of_all

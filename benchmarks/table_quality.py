@@ -13,8 +13,8 @@ import numpy as np
 
 import unskew as us
 from benchmarks.common import tell
-from unskew.datasets import load
-from unskew.evaluation import evaluate
+from unskew.data.datasets import load
+from unskew.debias.evaluation import evaluate
 from unskew.metrics.significance import paired_test
 from unskew.training import row_adam
 

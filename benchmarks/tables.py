@@ -16,11 +16,11 @@ from torch import Tensor
 
 from benchmarks.common import tell
 from benchmarks.plain import PlainNeuMF, plain_optimisers, plain_steps
-from unskew.backbones import NeuMF
-from unskew.backbones.layers import ReplicaEmbedding, tables_of
-from unskew.log import Rows, Schema
-from unskew.losses import cross_entropy
-from unskew.progress import SILENT
+from unskew.base.progress import SILENT
+from unskew.data import Rows, Schema
+from unskew.debias.losses import cross_entropy
+from unskew.learners import NeuMF
+from unskew.learners.layers import ReplicaEmbedding, tables_of
 from unskew.training import Pass, Sample, Schedule, ShuffledRows, Step, train
 from unskew.training.stateful import Stateful
 

@@ -8,9 +8,9 @@ import torch
 
 from benchmarks.common import BATCH, arguments, coat_sized_log, seconds, tell
 from benchmarks.plain import plain_epochs
-from unskew.backbones import NeuMF
-from unskew.losses import cross_entropy
-from unskew.progress import SILENT
+from unskew.base.progress import SILENT
+from unskew.debias.losses import cross_entropy
+from unskew.learners import NeuMF
 from unskew.training import (
     EveryCell,
     LookedUp,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from benchmarks.common import markdown, put
-from unskew.datasets import Dataset, load
+from unskew.data.datasets import Dataset, load
 from unskew.theory import ideal_loss
 from unskew.theory.bias import ips_variance, snips_bias, snips_variance
 

@@ -10,29 +10,16 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "unskew"
 
 LAYERS = (
-    (
-        "errors",
-        "plain_text",
-        "registry",
-        "estimator",
-        "seeds",
-        "progress",
-        "compiled",
-        "cores",
-        "own_code",
-        "processes",
-        "io",
-        "log",
-    ),
-    ("metrics", "calibration", "theory", "datasets"),
+    ("base",),
+    ("metrics", "calibration", "theory"),
+    ("data",),
     ("kernels",),
-    ("backbones", "losses"),
+    ("learners",),
     ("training",),
     ("propensity", "debias"),
-    ("audit", "classifier", "evaluation", "export", "fields", "leaks", "offpolicy", "report", "search"),
+    ("offpolicy", "report", "audit"),
     ("run", "serve"),
     ("study",),
-    ("reproduce",),
     ("cli",),
 )
 """From the bottom up; each may import its own layer and those below."""

@@ -19,7 +19,7 @@ from public_names import SECTIONS, home, names_of
 from typer.testing import CliRunner
 
 import unskew
-from unskew import registry
+from unskew.base import registry
 from unskew.cli.app import app
 
 FOLDER = Path(__file__).with_name("api")

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from unskew.io.files import whole_file
+from unskew.base.files import whole_file
 from unskew.metrics.registry import RANKING
 from unskew.study.shown_table import Shown
 from unskew.study.table import read_tables

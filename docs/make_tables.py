@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from unskew.base.errors import DataError
+from unskew.base.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS
 from unskew.calibration import Calibrator
 from unskew.debias import Debiaser
-from unskew.errors import DataError
-from unskew.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS
 from unskew.study.shown_table import Shown
 
 DOCS = Path(__file__).parent

@@ -11,7 +11,7 @@ from typing import Any
 
 SECTIONS = {
     "unskew": "Everything most people need; `import unskew as us`. Loaded when first used.",
-    "unskew.losses": "Estimators as functions of tensors, [for your own model](../bring-your-own-model.md).",
+    "unskew.debias.losses": "Losses of tensors, [for your own model](../bring-your-own-model.md).",
     "unskew.calibration": "Calibrators, NumPy in and NumPy out; [a page each](../calibrators/index.md).",
     "unskew.metrics": "Calibration, ranking, weights, significance; [a page each](../metrics/index.md).",
     "unskew.theory": "Bias, its two parts and bounds; [what holds and what does not](../theory.md).",

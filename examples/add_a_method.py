@@ -11,7 +11,7 @@ from typing import ClassVar
 import matplotlib.pyplot as plt
 
 import unskew as us
-from unskew.losses import cross_entropy
+from unskew.debias.losses import cross_entropy
 
 
 @us.register

@@ -17,9 +17,9 @@ from contracts.backbone_contract import BackboneContract
 from contracts.calibrator_contract import CalibratorContract
 from contracts.dataset_contract import DatasetContract
 from contracts.debiaser_contract import DebiaserContract
+from unskew.base.own_code import load_own_code
+from unskew.base.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS
 from unskew.cli import main
-from unskew.own_code import load_own_code
-from unskew.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 KINDS = {

@@ -82,14 +82,14 @@ def test_constants_and_packages_that_are_called_have_their_text_on_the_page(page
         ("unskew.debias.Debiaser.fit", "unskew", "", "unskew.Debiaser.fit"),
         ("unskew.metrics.ece", "unskew", "", "unskew.metrics.ece"),
         ("numpy.ndarray", "unskew", "", ""),
-        ("unskew.seeds", "unskew", "", ""),
+        ("unskew.base.seeds", "unskew", "", ""),
         ("ValueError", "unskew", "", ""),
         ("unskew.IPS.no_such_thing", "unskew", "", None),
         ("no_such_thing", "unskew", "IPS", None),
     ],
 )
 def test_where_a_reference_leads(target, module, owner, leads_to, monkeypatch):
-    monkeypatch.setattr("unskew.seeds.unskew", us, raising=False)  # A file that imports the package.
+    monkeypatch.setattr("unskew.base.seeds.unskew", us, raising=False)  # A file that imports the package.
     assert found_at(target, module, owner) == leads_to
 
 

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import unskew as us
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 
 pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
 

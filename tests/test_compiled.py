@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import pytest
 
-from unskew import compiled
+from unskew.base import compiled
 
 
 def twice(x):

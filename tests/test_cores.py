@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import unskew as us
-from unskew import evaluation
-from unskew.cores import usable_cores
+from unskew.base.cores import usable_cores
+from unskew.debias import evaluation
 
 
 @pytest.fixture(autouse=True)

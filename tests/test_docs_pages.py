@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import unskew as us
+from unskew.base.registry import METHODS
 from unskew.cli.app import app
-from unskew.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
 GENERATED = ("_build", "api", "gallery")
@@ -77,7 +77,7 @@ def test_every_dotted_name_of_pages_and_docstrings_is_there_on_a_fresh_import():
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
         texts += [ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented)]
     names = sorted({name for text in texts for name in NAME.findall(text)})
-    assert {"us.metrics.wce", "us.calibration.CalibratedClassifier", "unskew.errors.HeldOutWarning"} < {
+    assert {"us.metrics.wce", "us.calibration.CalibratedClassifier", "unskew.base.errors.HeldOutWarning"} < {
         *names
     }
     command = [sys.executable, "-c", RESOLVE]

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from unskew.calibration import Platt
-from unskew.errors import NotFittedError, ParameterError
-from unskew.estimator import (
+from unskew.base.errors import NotFittedError, ParameterError
+from unskew.base.estimator import (
     Estimator,
     require,
     require_above,
@@ -22,6 +21,7 @@ from unskew.estimator import (
     require_types,
     require_whole,
 )
+from unskew.calibration import Platt
 
 
 @dataclass(kw_only=True)

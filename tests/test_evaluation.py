@@ -7,8 +7,8 @@ import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
 import unskew as us
-from unskew.errors import DataError, ParameterError
-from unskew.evaluation import evaluate_members, evaluate_users, level_of
+from unskew.base.errors import DataError, ParameterError
+from unskew.debias.evaluation import evaluate_members, evaluate_users, level_of
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.registry import metric
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 
-from unskew.registry import METHODS
+from unskew.base.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

@@ -12,8 +12,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import unskew as us
 from contracts.feature_world import log_of, part, table
-from unskew.errors import ParameterError
-from unskew.fields import auc_and_influence, nll_and_influence, number_groups, sampled_rows
+from unskew.base.errors import ParameterError
+from unskew.run.fields import auc_and_influence, nll_and_influence, number_groups, sampled_rows
 
 DCN = us.DCN(layers=(16,), crosses=1)
 QUICK = {"epochs": 12, "learning_rate": 0.01}

@@ -10,9 +10,9 @@ import pytest
 
 import unskew as us
 from contracts.feature_world import log_of, table
-from unskew.errors import DataError, LeakWarning, ParameterError
-from unskew.leaks import check as leaks
-from unskew.leaks import require_no_leaks
+from unskew.base.errors import DataError, LeakWarning, ParameterError
+from unskew.data.leaks import check as leaks
+from unskew.data.leaks import require_no_leaks
 
 ROWS = 6000
 START = np.datetime64(datetime(2024, 3, 1), "ms")

@@ -7,10 +7,10 @@ import string
 
 import pytest
 
-from unskew import errors
+from unskew.base import errors
+from unskew.base.errors import DataError
+from unskew.base.plain_text import LONGEST, listed, plain
 from unskew.cli import main
-from unskew.errors import DataError
-from unskew.plain_text import LONGEST, listed, plain
 from unskew.study.shown_table import Shown
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\u202egnp\r$x$\x00"

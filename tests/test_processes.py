@@ -17,8 +17,8 @@ import torch
 
 import unskew as us
 from ranks import commanded, together, torchrun
-from unskew import processes
-from unskew.errors import DataError, ProcessError
+from unskew.base import processes
+from unskew.base.errors import DataError, ProcessError
 from unskew.propensity.storage import save_propensity
 
 WORLD = {"n_users": 40, "n_items": 30, "density": 0.2}
@@ -308,7 +308,7 @@ def test_half_an_environment_of_torchrun_is_refused(monkeypatch):
 KILLER = """
 import os, signal
 from pathlib import Path
-from unskew import processes
+from unskew.base import processes
 from unskew.training import checkpoint, steps
 
 mark, taken, take = Path(__file__).with_name("killed"), [], steps.EagerSteps.take

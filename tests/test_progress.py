@@ -9,8 +9,8 @@ import types
 import pytest
 
 import unskew as us
-from unskew.errors import ParameterError
-from unskew.progress import SILENT, Lines, progress_bars
+from unskew.base.errors import ParameterError
+from unskew.base.progress import SILENT, Lines, progress_bars
 
 
 def test_short_work_says_nothing_where_there_is_no_terminal(capsys):
@@ -145,7 +145,7 @@ def test_the_log_for_machines_has_a_json_object_a_line_and_is_appended_to(tmp_pa
 
 def test_what_may_end_early_tells_the_least_that_is_left_and_no_share(capsys, monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("unskew.progress.time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("unskew.base.progress.time", types.SimpleNamespace(monotonic=lambda: clock[0]))
     tracker = Lines(quiet=0.0, between=0.0).task("ips", 200)
     tracker.go_on(20)
     tracker.may_end(11)

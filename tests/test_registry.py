@@ -11,8 +11,8 @@ import pytest
 from make_registered import written
 
 import unskew as us
-from unskew.errors import ParameterError
-from unskew.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS, REGISTRIES, register
+from unskew.base.errors import ParameterError
+from unskew.base.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS, REGISTRIES, register
 
 ORDER = (
     (METHODS, "naive ips snips eib dr dr-jl mrdr gpl cdr ips-v2 dr-v2 esmm escm2-ips escm2-dr dr-bias dr-mse"

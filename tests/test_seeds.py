@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unskew.errors import ParameterError
-from unskew.seeds import as_seed, as_seeds, stream
+from unskew.base.errors import ParameterError
+from unskew.base.seeds import as_seed, as_seeds, stream
 
 
 def test_streams_differ_by_seed_purpose_and_what_follows():

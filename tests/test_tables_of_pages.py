@@ -9,8 +9,8 @@ from pathlib import Path
 import make_tables
 import pytest
 
+from unskew.base.errors import DataError
 from unskew.debias import METHODS
-from unskew.errors import DataError
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = DOCS / "methods"

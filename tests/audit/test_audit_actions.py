@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew.audit import audit_actions
+from unskew.base.errors import DataError, ParameterError
 from unskew.cli import main
-from unskew.errors import DataError, ParameterError
 
 ACTIONS = 8
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew.audit import audit
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 from unskew.metrics import auc, brier, ece, mean_outcome_over_score, nll, wce
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from unskew.audit import audit
 from unskew.audit.fold_sketches import BLOCK_ROWS, FoldSketches, fold_of_rows
-from unskew.errors import DataError, ParameterError
-from unskew.io import stream as stream_module
-from unskew.io import tables
-from unskew.io.stream import Roles, number_columns, stream
-from unskew.io.tables import expand_paths
+from unskew.base import tables
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.tables import expand_paths
+from unskew.data import stream as stream_module
+from unskew.data.stream import Roles, number_columns, stream
 from unskew.metrics import CalibrationSketch
 
 ROLES = Roles("p", "clicked")

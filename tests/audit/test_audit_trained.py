@@ -12,8 +12,8 @@ import pytest
 
 import unskew as us
 from unskew.audit.weights_trained import train_weights
+from unskew.base.errors import DataError, ParameterError
 from unskew.cli import main
-from unskew.errors import DataError, ParameterError
 from unskew.metrics import auc
 
 USERS, ITEMS = 24, 30

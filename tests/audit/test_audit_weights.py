@@ -15,10 +15,10 @@ import pytest
 import unskew as us
 from unskew.audit import write_weights
 from unskew.audit.weights_files import prepared, write_with
-from unskew.errors import DataError, ParameterError, RunFolderError
-from unskew.io import stream as stream_module
+from unskew.base.errors import DataError, ParameterError, RunFolderError
+from unskew.base.progress import SILENT
+from unskew.data import stream as stream_module
 from unskew.metrics import wce
-from unskew.progress import SILENT
 
 ADDED = ["propensity_calibrated", "weight", "fold", "clipped"]
 

@@ -10,7 +10,7 @@ import pytest
 import unskew as us
 from unskew.audit import audit_actions, write_weights
 from unskew.audit.weights_trained import train_weights
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 
 pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
 

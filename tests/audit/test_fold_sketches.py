@@ -16,8 +16,8 @@ from unskew.audit.fold_sketches import (
     fit_without_each,
     fold_of_rows,
 )
+from unskew.base.errors import DataError
 from unskew.calibration import CALIBRATORS, Platt
-from unskew.errors import DataError
 from unskew.metrics import CalibrationSketch, brier, mean_outcome_over_score, nll, wce
 from unskew.metrics.mapped_sketch import mapped
 

@@ -16,8 +16,8 @@ from unskew.audit.monitor import monitor
 from unskew.audit.monitor_add import add
 from unskew.audit.monitor_store import MARK, MonitorSettings, MonitorStore
 from unskew.audit.periods import By
-from unskew.errors import DataError, ParameterError
-from unskew.io.stream import Roles
+from unskew.base.errors import DataError, ParameterError
+from unskew.data.stream import Roles
 from unskew.metrics import CalibrationSketch
 
 DAY = By("shown_at", "day")

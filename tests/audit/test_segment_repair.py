@@ -11,7 +11,7 @@ import pytest
 import unskew as us
 from unskew.audit import write_weights
 from unskew.audit.segment_rows import SegmentRows
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 from unskew.report.audit_report import render_audit_report
 
 

@@ -13,7 +13,7 @@ from unskew import CalibrationSketch, sketch_of
 from unskew.audit.engines import run_query
 from unskew.audit.periods import By
 from unskew.audit.sql import cells_query
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 from unskew.metrics.sketch_grid import bin_edges, grid
 
 DIALECTS = ("duckdb", "spark", "bigquery", "snowflake", "postgres")

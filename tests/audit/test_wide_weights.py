@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew.audit import audit, write_weights
+from unskew.base.errors import DataError
 from unskew.calibration import CALIBRATORS, make_calibrator
-from unskew.errors import DataError
 
 COLUMNS = {"score": "p", "outcome": "o"}
 

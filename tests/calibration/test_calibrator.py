@@ -10,9 +10,9 @@ import sklearn.base
 import torch
 
 from contracts.calibrator_contract import skewed_rows
+from unskew.base.errors import DataError, NotFittedError, ParameterError, RunFolderError
 from unskew.calibration import Calibrator, Platt, Segmented, calibrator_from_dict, make_calibrator
 from unskew.calibration.calibrator import CHUNK_ROWS
-from unskew.errors import DataError, NotFittedError, ParameterError, RunFolderError
 from unskew.metrics.sketch import CalibrationSketch
 
 

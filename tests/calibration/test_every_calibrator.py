@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.calibrator_contract import CalibratorContract, skewed_rows
+from unskew.base.errors import ParameterError, RunFolderError
 from unskew.calibration import (
     CALIBRATORS,
     Beta,
@@ -24,7 +25,6 @@ from unskew.calibration import (
     load_calibrator,
     make_calibrator,
 )
-from unskew.errors import ParameterError, RunFolderError
 from unskew.metrics.sketch import CalibrationSketch
 
 VARIANTS = {

@@ -9,9 +9,9 @@ import pytest
 from scipy.optimize import minimize
 
 import unskew as us
+from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.calibration import Multicalibrated, Platt, Segmented, calibrator_from_dict, load_calibrator
 from unskew.calibration.segment_terms import LEAST_GAIN, Base, Boosting, judged_rows, merged_cells
-from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.metrics.sketch import CalibrationSketch
 
 COUNTRIES = ["de", "fr", "it", "es", "pl"]

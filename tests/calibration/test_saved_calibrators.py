@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from unskew.base.errors import RunFolderError
 from unskew.calibration import CALIBRATORS, Segmented, calibrator_from_dict, load_calibrator, make_calibrator
-from unskew.errors import RunFolderError
 
 NAN, INFINITY = float("nan"), float("inf")
 DEEP: list[Any] = []

@@ -8,8 +8,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from contracts.calibrator_contract import skewed_rows
+from unskew.base.errors import DataError
 from unskew.calibration import Platt, Segmented, load_calibrator
-from unskew.errors import DataError
 from unskew.metrics.sketch import CalibrationSketch
 
 

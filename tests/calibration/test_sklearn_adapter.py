@@ -15,8 +15,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator
 
+from unskew.base.errors import DataError, ParameterError
 from unskew.calibration import CalibratedClassifier, Isotonic, Platt
-from unskew.errors import DataError, ParameterError
 
 
 def binary_rows(rows=1200, seed=0):

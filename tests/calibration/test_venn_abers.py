@@ -12,9 +12,9 @@ from sklearn.isotonic import IsotonicRegression
 
 import unskew as us
 from contracts.calibrator_contract import skewed_rows
+from unskew.base.errors import DataError
 from unskew.calibration import Platt, VennAbers, make_calibrator
 from unskew.calibration.venn_abers import RaisedWarning, is_raised
-from unskew.errors import DataError
 
 
 def by_definition(score, outcome, weight, new, label):

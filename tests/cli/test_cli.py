@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
+from unskew.base.manifest import FOR_PEOPLE
 from unskew.cli import main
 from unskew.cli.options import loader_options
-from unskew.datasets import DATASETS
-from unskew.io.manifest import FOR_PEOPLE
+from unskew.data.datasets import DATASETS
 
 QUICK = ["--backbone", "mf", "--seeds", "2", "--crossfit", "2", "--propensity-epochs", "2"]
 COLUMNS = ["--user", "who", "--item", "what", "--click", "seen", "--conversion", "bought"]
@@ -452,7 +452,7 @@ class TestScore:
         "from unskew.cli import main; main(['--help'])",
         "from unskew.cli import main; main(['run', '--help'])",
         "from unskew.cli import main; main(['score', '--help'])",
-        "import unskew.metrics, unskew.calibration, unskew.theory, unskew.datasets, unskew.report",
+        "import unskew.metrics, unskew.calibration, unskew.theory, unskew.data.datasets, unskew.report",
     ],
 )
 def test_no_torch_is_loaded_without_need(code):

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
+from unskew.base.errors import ParameterError, RunFolderError
 from unskew.cli import main
-from unskew.errors import ParameterError, RunFolderError
 
 QUICK = ["--propensity", "logistic", "--seeds", "2", "--crossfit", "2"]
 

@@ -10,8 +10,8 @@ import warnings
 
 import pytest
 
+from unskew.base.errors import CollapseWarning
 from unskew.cli import main, say_warning
-from unskew.errors import CollapseWarning
 
 COLUMNS = ["--score", "p", "--outcome", "o"]
 
@@ -138,7 +138,7 @@ def test_an_interrupt_of_reproduce_tells_where_the_finished_parts_are(monkeypatc
         config.out.mkdir()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unskew.reproduce.reproduce.reproduce", stop)
+    monkeypatch.setattr("unskew.study.reproduce.reproduce", stop)
     with pytest.raises(SystemExit, match="130"):
         main(["reproduce", "table-ece", "--data", "synthetic", "--out", "out"])
     assert "interrupted; what was finished is in out. Re-run to resume" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import unskew as us
 from unskew.audit.weights_trained import train_weights
 from unskew.cli import main
 from unskew.cli.app import command
-from unskew.datasets import load
+from unskew.data.datasets import load
 
 REFUSED = {
     "run --data synthetic": [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unskew.backbones import Backbone, Network, make_backbone
-from unskew.log import Rows, Schema
-from unskew.losses import cross_entropy
-from unskew.progress import SILENT
+from unskew.base.progress import SILENT
+from unskew.data import Rows, Schema
+from unskew.debias.losses import cross_entropy
+from unskew.learners import Backbone, Network, make_backbone
 from unskew.training import Pass, Schedule, ShuffledRows, Step, train
 
 USERS, ITEMS = 30, 20

@@ -9,10 +9,10 @@ import torch
 from scipy.special import expit, logit
 
 import unskew as us
+from unskew.data import Schema
+from unskew.data.vocabulary import Vocabulary
 from unskew.debias import Setting
 from unskew.debias.setting import Observed
-from unskew.io.vocabulary import Vocabulary
-from unskew.log import Schema
 from unskew.propensity.given import given_propensities
 from unskew.training.held_out import HeldOut
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from unskew.datasets import DATASETS, Dataset
+from unskew.data.datasets import DATASETS, Dataset
 
 Load = Callable[..., Dataset]
 

@@ -17,9 +17,9 @@ from sklearn.metrics import roc_auc_score
 
 import unskew as us
 from contracts.stages import short_stages
+from unskew.base.errors import ParameterError
 from unskew.debias import METHODS, Debiaser
 from unskew.debias import fit as fitting
-from unskew.errors import ParameterError
 from unskew.training import evaluating, train
 
 SEEDS = (1, 3, 9)

@@ -12,7 +12,7 @@ import pytest
 from sklearn.base import clone
 
 import unskew as us
-from unskew.errors import NotFittedError, ParameterError
+from unskew.base.errors import NotFittedError, ParameterError
 from unskew.propensity.propensity import BasePropensity
 from unskew.training import rows_of
 

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 import torch
 
-from unskew.log import Rows
+from unskew.data import Rows
 
 jaxtyping = pytest.importorskip("jaxtyping")
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unskew.backbones import MF
+from unskew.base.seeds import stream
+from unskew.data import Rows, Schema
 from unskew.debias import Batch, Debiaser, Setting
-from unskew.log import Rows, Schema
-from unskew.seeds import stream
+from unskew.learners import MF
 
 USERS, ITEMS, CLICKS, CELLS, REPLICAS = 7, 6, 20, 30, 2
 LEAST = 1e-6

@@ -16,8 +16,8 @@ from sklearn.metrics import roc_auc_score
 
 import unskew as us
 from contracts.stages import short_stages
+from unskew.data import StreamedLog
 from unskew.debias import Debiaser
-from unskew.log import StreamedLog
 
 ROUNDING = 1e-5
 SEEDS = (1, 3)

@@ -11,8 +11,8 @@ import torch
 import unskew as us
 from contracts.click_world import SEEDS, World, ce, deep
 from unskew import ACDR, losses
+from unskew.base.errors import ParameterError
 from unskew.debias.acdr import Bins
-from unskew.errors import ParameterError
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import torch
 
 import unskew as us
 from contracts.small_setting import WIDE, clicked_batch, full_batch, small_setting, trained_by
-from unskew.backbones import NeuMF
+from unskew.base.errors import ParameterError
 from unskew.debias import ATT, IPS, Naive, Setting
-from unskew.errors import ParameterError
+from unskew.learners import NeuMF
 from unskew.training import ShuffledRows
 
 OBSERVED, FULL = clicked_batch(), full_batch()

@@ -7,10 +7,10 @@ import pytest
 from scipy.special import expit, logit
 
 import unskew as us
-from unskew.datasets.dataset import with_unbiased_share
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
+from unskew.data.datasets.dataset import with_unbiased_share
 
-pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.CollapseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.base.errors.CollapseWarning")
 
 QUICK = {"members": 2, "epochs": 2, "batch_size": 256}
 

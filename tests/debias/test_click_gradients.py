@@ -10,9 +10,9 @@ import torch
 
 from contracts.click_world import CELLS, JOINT, World, deep
 from unskew import DDPO, DRV2, ESCM2DR, ESMM, IPSV2, MultiDR
+from unskew.debias.losses import FORMS
 from unskew.debias.towers import Tasks
-from unskew.losses import FORMS
-from unskew.reproduce.legacy import OfficialV2, as_published
+from unskew.study.legacy import OfficialV2, as_published
 
 
 def conversion_loss(world: World) -> torch.Tensor:

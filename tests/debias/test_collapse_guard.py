@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.errors import CollapseWarning
+from unskew.base.errors import CollapseWarning
 
 WORLD = us.load("synthetic", n_users=150, n_items=100, density=0.15, seed=2)
 TRUTH = WORLD.truth.propensity

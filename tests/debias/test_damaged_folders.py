@@ -19,11 +19,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import unskew as us
-from unskew.backbones import BatchEnsemble
+from unskew.base.errors import NotFittedError, RunFolderError
+from unskew.base.manifest import FOR_PEOPLE, MANIFEST, write_manifest
+from unskew.data import Schema
 from unskew.debias.storage import write_models
-from unskew.errors import NotFittedError, RunFolderError
-from unskew.io.manifest import FOR_PEOPLE, MANIFEST, write_manifest
-from unskew.log import Schema
+from unskew.learners import BatchEnsemble
 from unskew.offpolicy.run_folder import compare_run
 from unskew.propensity.storage import save_propensity, write_propensity
 from unskew.training.saved import write_config

@@ -10,8 +10,8 @@ from scipy.special import expit, logit
 import unskew as us
 from contracts.click_world import ITEMS, SEEDS, World, ce, deep
 from unskew import DCEDR
+from unskew.base.errors import ParameterError
 from unskew.debias.dce_dr import given_logit
-from unskew.errors import ParameterError
 
 MAPS = 3
 
@@ -71,7 +71,7 @@ def test_experts_learn_the_likelihood_of_clicks_and_the_weighted_one_of_conversi
     clicks = ce(world.click.astype(float), p).mean(1)
     conversions = (world.click * ce(world.everywhere(world.r), label) / p).mean(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unskew.losses.gumbel", torch.zeros_like)
+        patch.setattr("unskew.debias.losses.gumbel", torch.zeros_like)
         method.temperature = 1.0
         found = method.propensity_loss(setting, world.observed, world.full).detach()
         np.testing.assert_allclose(found, clicks, rtol=1e-6)

@@ -9,8 +9,8 @@ from sklearn.base import clone
 
 import unskew as us
 from contracts.debiaser_contract import BRIEFLY, CLIP, SEEDS, TRAINING, WORLD
-from unskew.errors import DataError, NotFittedError, ParameterError
-from unskew.reproduce.legacy_propensity import LegacyPropensity
+from unskew.base.errors import DataError, NotFittedError, ParameterError
+from unskew.study.legacy_propensity import LegacyPropensity
 
 
 def make(kind: type[us.Debiaser] = us.IPS, **params: object) -> us.Debiaser:

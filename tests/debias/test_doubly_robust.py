@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from unskew import CDR, DR, DRJL, DRMSE, EIB, IPS, MF, MRDR, TDR, DRBias, Log, NeuMF, UnskewError
+from unskew.base.errors import CollapseWarning
+from unskew.data import Rows, Schema
 from unskew.debias import Batch, Debiaser, Setting
 from unskew.debias.imputation import JointLearning
+from unskew.debias.losses import FORMS, bias_weight, cross_entropy, inverse_weight, variance_weight
 from unskew.debias.tdr import Targeting
-from unskew.errors import CollapseWarning
-from unskew.log import Rows, Schema
-from unskew.losses import FORMS, bias_weight, cross_entropy, inverse_weight, variance_weight
-from unskew.reproduce.legacy import AveragedTogether, UnweightedImputation, as_published
+from unskew.study.legacy import AveragedTogether, UnweightedImputation, as_published
 
 USERS, ITEMS, SEEDS = 7, 9, (3, 4)
 LEARNED = (EIB, DRJL, MRDR, DRBias, DRMSE, TDR, CDR)

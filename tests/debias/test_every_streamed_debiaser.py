@@ -22,8 +22,8 @@ from contracts.streamed_contract import (
     impressions,
     learned,
 )
+from unskew.data import StreamedLog
 from unskew.debias import METHODS
-from unskew.log import StreamedLog
 from unskew.propensity.given import PropensitiesOfRows
 from unskew.propensity.storage import propensity_digest
 from unskew.training.kept import KEPT, Kept

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 import unskew as us
 from contracts.feature_world import FEATURES, log_of, part, table
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 
 DCN = us.DCN(layers=(16,), crosses=1)
 QUICK = {"epochs": 12, "learning_rate": 0.01}

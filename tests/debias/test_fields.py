@@ -7,7 +7,7 @@ import pytest
 
 import unskew as us
 from contracts.feature_world import log_of, table
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import torch
 
 import unskew as us
 from contracts.stages import short_stages
+from unskew.base.errors import ParameterError
 from unskew.debias import METHODS, make_method
-from unskew.errors import ParameterError
 
 EVERY_PART = ("ips", "att", "dr", "tdr", "kb-dr", "stable-dr", "gpl", "ddpo", "dr-v2")
 """Methods that between them have every kind of stage, state and click tower to be shared out."""

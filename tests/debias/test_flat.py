@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import unskew.debias
+from unskew.base.estimator import Estimator
 from unskew.debias import METHODS
-from unskew.estimator import Estimator
 
 HOME = Path(unskew.debias.__file__).parent
 

@@ -10,9 +10,9 @@ import torch
 import unskew as us
 from contracts.small_setting import WIDE, clicked_batch, full_batch, small_setting, trained_by
 from unskew import losses
+from unskew.base.errors import ParameterError
 from unskew.debias import DRJL, KBDR, KBIPS, SNIPS, Batch, Setting
 from unskew.debias.kb_ips import embeddings
-from unskew.errors import ParameterError
 
 OBSERVED, FULL = clicked_batch(), full_batch()
 Balancing = KBIPS | KBDR

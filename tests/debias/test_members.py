@@ -12,12 +12,12 @@ from scipy.special import expit, logit
 import unskew as us
 from contracts.stages import short_stages
 from contracts.streamed_contract import impressions
+from unskew.base.errors import CollapseWarning, ParameterError, RunFolderError
+from unskew.base.manifest import write_manifest
+from unskew.base.seeds import Replica, replicas_of, stream
+from unskew.data import StreamedLog
 from unskew.debias import METHODS, make_method
-from unskew.errors import CollapseWarning, ParameterError, RunFolderError
-from unskew.io.manifest import write_manifest
-from unskew.log import StreamedLog
 from unskew.propensity.given import streamed_propensities
-from unskew.seeds import Replica, replicas_of, stream
 from unskew.training.ensemble import combined
 from unskew.training.kept import Kept
 

@@ -11,10 +11,10 @@ from scipy.special import logit
 
 from contracts.click_world import CELLS, World, ce, deep
 from unskew import DCMT, DDPO, DRV2, ESCM2DR, ESCM2IPS, ESMM, IPSV2, MultiDR, MultiIPW, losses
+from unskew.base.errors import ParameterError
+from unskew.debias.losses.tasks import log_not_both
 from unskew.debias.towers import Tasks
-from unskew.errors import ParameterError
-from unskew.losses.tasks import log_not_both
-from unskew.reproduce.legacy import OfficialV2, as_published
+from unskew.study.legacy import OfficialV2, as_published
 
 
 def click_and_both(world: World) -> tuple[np.ndarray, np.ndarray]:

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.backbones import BatchEnsemble, Intercept
+from unskew.data import Rows, Schema
 from unskew.debias import Batch, Setting
-from unskew.log import Rows, Schema
+from unskew.learners import BatchEnsemble, Intercept
 
 REPLICAS, BATCH = 3, 40
 

@@ -10,10 +10,10 @@ from scipy.special import logit
 import unskew as us
 from contracts.click_world import CELLS, ITEMS, JOINT, SEEDS, World, deep
 from unskew import DDPO, DRV2, ESMM, GPL, IPSV2, MF, MultiDR, MultiIPW, NeuMF
+from unskew.base.errors import ParameterError
 from unskew.debias import Setting
 from unskew.debias.setting import Observed
 from unskew.debias.towers import PlattMap, Tasks
-from unskew.errors import ParameterError
 from unskew.metrics import ece
 from unskew.training.held_out import HeldOut
 from unskew.training.inference import logits

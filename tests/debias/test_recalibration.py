@@ -9,8 +9,8 @@ import pytest
 from scipy.special import expit, logit
 
 import unskew as us
+from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.calibration.recalibration import Judged, Recalibration, level_of, recalibration, trust_in
-from unskew.errors import DataError, ParameterError, RunFolderError
 
 TRAINING = {"backbone": us.MF(dim=4), "learning_rate": 0.02, "epochs": 25}
 LEVEL = "mean_over_rate"

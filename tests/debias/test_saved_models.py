@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.errors import RunFolderError
-from unskew.io.manifest import write_manifest
+from unskew.base.errors import RunFolderError
+from unskew.base.manifest import write_manifest
 
 
 @pytest.fixture(scope="module")

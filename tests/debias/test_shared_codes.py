@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.errors import ParameterError
-from unskew.log import Log
+from unskew.base.errors import ParameterError
+from unskew.data import Log
 
 
 def test_a_loaded_model_gives_ids_without_a_code_the_shared_one(tmp_path: Path) -> None:

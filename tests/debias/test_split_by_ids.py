@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.log.splitting import SplitBy
+from unskew.data.splitting import SplitBy
 from unskew.training.held_out import Split, split_clicks
 
 SEEDS = (3, 8)

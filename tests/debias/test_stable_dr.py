@@ -10,10 +10,10 @@ import torch
 
 import unskew as us
 from contracts.small_setting import REPLICAS, WIDE, clicked_batch, full_batch, small_setting, trained_by
+from unskew.base.errors import ParameterError
+from unskew.data import Rows
 from unskew.debias import SNIPS, Batch, Setting, StableDR
-from unskew.errors import ParameterError
-from unskew.log import Rows
-from unskew.losses import halves, imputed_imbalance
+from unskew.debias.losses import halves, imputed_imbalance
 
 OBSERVED, FULL = clicked_batch(), full_batch()
 

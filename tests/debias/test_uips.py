@@ -10,8 +10,8 @@ import unskew as us
 from contracts.click_world import ITEMS, SEEDS, USERS, World, ce, deep
 from contracts.streamed_contract import BLOCK, impressions
 from unskew import IPS, UIPS, losses
-from unskew.errors import DataError, ParameterError
-from unskew.log import StreamedLog
+from unskew.base.errors import DataError, ParameterError
+from unskew.data import StreamedLog
 
 
 def found(**params) -> World:

@@ -9,10 +9,10 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 import unskew as us
+from unskew.base.errors import ParameterError, RunFolderError
+from unskew.base.progress import SILENT
+from unskew.data import StreamedLog
 from unskew.debias.fit import Job
-from unskew.errors import ParameterError, RunFolderError
-from unskew.log import StreamedLog
-from unskew.progress import SILENT
 from unskew.training.checkpoint import Checkpoint
 from unskew.training.warm_start import WarmStart
 

@@ -12,8 +12,8 @@ import unskew.metrics as metrics
 from fuzz.odd import TEXTS
 from fuzz.trial import Trial
 from unskew.calibration import CALIBRATORS, make_calibrator
-from unskew.io.vocabulary import Vocabulary
-from unskew.log import Log
+from unskew.data import Log
+from unskew.data.vocabulary import Vocabulary
 from unskew.metrics import CalibrationSketch
 
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from fuzz.odd import TEXTS
 from fuzz.trial import Trial
+from unskew.base.manifest import MANIFEST, write_manifest
 from unskew.calibration import CALIBRATORS, load_calibrator, make_calibrator
-from unskew.io.manifest import MANIFEST, write_manifest
 
 READ = (
     "config.toml",
@@ -215,7 +215,7 @@ GRID: dict[str, Any] = {
 
 def grid(trial: Trial) -> None:
     """A study's file with odd values: one line, and nothing is left."""
-    from unskew.io.toml_text import to_toml
+    from unskew.base.toml_text import to_toml
 
     text = to_toml({key: value for key, value in GRID.items() if value is not None})
     (trial.folder / "grid.toml").write_bytes(odd_toml(trial, text))

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import unskew as us
 from fuzz import arrays, commands, documents, same, tables
 from fuzz.trial import SECONDS, Trial
+from unskew.base.errors import CollapseWarning
+from unskew.base.files import write_json
 from unskew.debias.storage import write_models
-from unskew.errors import CollapseWarning
-from unskew.io.files import write_json
 from unskew.propensity.storage import write_propensity
 from unskew.training.saved import sealed_folder, write_config
 

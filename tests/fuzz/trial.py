@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from unskew.base.errors import UnskewError
 from unskew.cli import main
-from unskew.errors import UnskewError
 
 DOCUMENTED = {"audit": frozenset({0, 1, 2}), "compare": frozenset({0, 1, 2})}
 CODES = frozenset({0, 2})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unskew.backbones.noise import plain_mask
 from unskew.kernels.masks import keep_mask
+from unskew.learners.noise import plain_mask
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.5, 0.77])

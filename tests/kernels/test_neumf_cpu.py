@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unskew.backbones import NeuMF
+from unskew.data import Rows, Schema
+from unskew.debias.losses import cross_entropy
 from unskew.kernels import neumf_cpu, threads
-from unskew.log import Rows, Schema
-from unskew.losses import cross_entropy
+from unskew.learners import NeuMF
 
 USERS, ITEMS = 23, 19
 

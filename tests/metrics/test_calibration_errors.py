@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
+from unskew.base.errors import DataError, ParameterError
 from unskew.calibration import Platt
-from unskew.errors import DataError, ParameterError
 from unskew.metrics import (
     CalibrationSketch,
     auc,

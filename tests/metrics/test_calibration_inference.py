@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit, ndtr
 from scipy.stats import kstest
 
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 from unskew.metrics import (
     CalibrationSketch,
     adaptive_ece,

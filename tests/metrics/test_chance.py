@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 from unskew.metrics import CalibrationSketch, auc, auc_beyond_chance
 
 

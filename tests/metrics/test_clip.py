@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 from unskew.metrics import least_error_clip, weight_diagnostics
 from unskew.metrics.clip import require_clip, resolve_clip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 from unskew.metrics import auc, nll, ranking_metrics
 from unskew.metrics.paired_users import paired_users
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.promise import counted_promise, promise
 

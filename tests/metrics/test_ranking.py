@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score, roc_auc_score
 
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 from unskew.metrics.ranking import ranking_metrics, ranking_rails, user_auc, user_ranking
 
 

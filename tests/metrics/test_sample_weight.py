@@ -9,7 +9,7 @@ import torch
 
 import unskew as us
 from unskew import losses
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 from unskew.metrics import least_error_clip
 
 CLICK, P = np.array([1, 0, 1, 1, 0]), np.array([0.5, np.nan, 0.02, 0.25, 0.3])

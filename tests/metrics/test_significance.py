@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 from unskew.metrics.significance import holm, paired_test, summarise, users_and_seeds
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.metrics import CalibrationSketch, ece
 from unskew.metrics import sketch as sketch_module
 from unskew.metrics.sketch_grid import ids, width_bin

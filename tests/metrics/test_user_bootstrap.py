@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 import unskew as us
-from unskew.evaluation import evaluate_users
+from unskew.debias.evaluation import evaluate_users
 from unskew.metrics import auc
 from unskew.metrics import user_bootstrap as bootstrap
 from unskew.metrics.significance import summarise

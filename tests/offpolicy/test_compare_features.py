@@ -9,8 +9,8 @@ import pytest
 
 import unskew as us
 from contracts.feature_world import table
+from unskew.base.errors import RunFolderError
 from unskew.cli import main
-from unskew.errors import RunFolderError
 from unskew.offpolicy.run_folder import RowScorer, training_log, with_row_features
 from unskew.training.saved import SavedFolder
 

@@ -14,9 +14,9 @@ import pytest
 from scipy.special import expit, logit
 
 import unskew as us
+from unskew.base.errors import DataError, NotFittedError, ParameterError
 from unskew.cli.app import command
-from unskew.errors import DataError, NotFittedError, ParameterError
-from unskew.log import Log
+from unskew.data import Log
 from unskew.metrics import auc, nll
 from unskew.metrics.ranking import user_ranking
 from unskew.offpolicy import evidence as evidence_module

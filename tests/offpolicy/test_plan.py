@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
+from unskew.base.errors import DataError, ParameterError
 from unskew.cli import main
-from unskew.errors import DataError, ParameterError
 from unskew.metrics.paired_users import paired_users
 
 SLATE = 6

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.errors import DataError, ParameterError, TrainingError
+from unskew.base.errors import DataError, ParameterError, TrainingError
 from unskew.propensity import make_propensity, registered_name
 from unskew.propensity.choice import MOST_WORK
 from unskew.propensity.network import LEAST_OF_ROW

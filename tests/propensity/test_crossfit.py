@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 from unskew.propensity import logit_offset
 from unskew.propensity.crossfit import AUTO_RATIO, OUT, STOP, TRAIN, SplitDesign, resolve_ratio
 

@@ -11,7 +11,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import unskew as us
 from contracts.propensity_contract import DATA, LOGS, PropensityContract, rows_in
-from unskew.errors import UnskewError
+from unskew.base.errors import UnskewError
 
 
 def network(**options):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.errors import DataError, NotFittedError, ParameterError
+from unskew.base.errors import DataError, NotFittedError, ParameterError
 from unskew.propensity.given import given_propensities
-from unskew.reproduce.legacy_propensity import LegacyPropensity
+from unskew.study.legacy_propensity import LegacyPropensity
 
 SEEDS = (3, 8)
 CLIP = 0.05

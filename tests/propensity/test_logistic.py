@@ -8,7 +8,7 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 import unskew as us
-from unskew.errors import DataError, ParameterError, TrainingError
+from unskew.base.errors import DataError, ParameterError, TrainingError
 from unskew.propensity import logistic
 
 

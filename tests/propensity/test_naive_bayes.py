@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.errors import DataError, NotFittedError, ParameterError
+from unskew.base.errors import DataError, NotFittedError, ParameterError
 
 
 def folds_of_cells(propensity, cells):

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 import unskew as us
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 from unskew.propensity.crossfit import OUT, STOP
 
 SEEDS = (4, 7)

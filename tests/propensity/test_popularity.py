@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from scipy.optimize import approx_fprime
 from scipy.special import expit
 
 import unskew as us
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 from unskew.propensity.logistic import Inputs
 from unskew.propensity.per_replica import TrainingCells
 from unskew.propensity.position import PositionLikelihood

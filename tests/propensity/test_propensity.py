@@ -17,7 +17,7 @@ from contracts.propensity_contract import (
     log_of,
     rows_in,
 )
-from unskew.errors import DataError, NotFittedError, ParameterError
+from unskew.base.errors import DataError, NotFittedError, ParameterError
 
 FIGURES = {
     "ece",

@@ -6,7 +6,7 @@ import doctest
 from pathlib import Path
 
 from unskew import propensity
-from unskew.estimator import Estimator
+from unskew.base.estimator import Estimator
 
 PAGE = Path(__file__).parents[2] / "docs" / "propensities.md"
 

@@ -8,9 +8,9 @@ import pytest
 
 import unskew as us
 from unskew.audit.segments import SegmentTable
+from unskew.base.errors import DataError
 from unskew.calibration import Platt, Segmented
-from unskew.errors import DataError
-from unskew.log import Features
+from unskew.data import Features
 
 USERS, ITEMS = 60, 40
 
@@ -79,7 +79,7 @@ def _bayes():
     return GaussianNB()
 
 
-@pytest.mark.filterwarnings("ignore::unskew.errors.CollapseWarning")
+@pytest.mark.filterwarnings("ignore::unskew.base.errors.CollapseWarning")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_mended_where_segments_are_off(kind):
     log = matrix_log()

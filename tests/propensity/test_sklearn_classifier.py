@@ -12,7 +12,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
 import unskew as us
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 from unskew.propensity.per_replica import ReplicaCells
 from unskew.propensity.popularity import ClickRates
 

@@ -9,8 +9,8 @@ import torch
 
 import unskew as us
 from contracts import feature_world
-from unskew.errors import NotFittedError, ParameterError
-from unskew.log import StreamedLog
+from unskew.base.errors import NotFittedError, ParameterError
+from unskew.data import StreamedLog
 from unskew.propensity.crossfit import OUT, TRAIN
 from unskew.propensity.given import PropensitiesOfRows, PropensitySource
 from unskew.training import loop

@@ -9,11 +9,11 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 
 import unskew as us
-from unskew.backbones import BatchEnsemble, NeuMF
-from unskew.backbones.batch_ensemble import member_of
-from unskew.errors import ParameterError
-from unskew.log import Rows, Schema
-from unskew.progress import SILENT
+from unskew.base.errors import ParameterError
+from unskew.base.progress import SILENT
+from unskew.data import Rows, Schema
+from unskew.learners import BatchEnsemble, NeuMF
+from unskew.learners.batch_ensemble import member_of
 from unskew.propensity import UNCERTAINTIES, make_uncertainty
 from unskew.propensity import network as network_module
 from unskew.propensity.crossfit import STOP

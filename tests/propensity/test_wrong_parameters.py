@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import unskew as us
+from unskew.base.errors import ParameterError
 from unskew.calibration import Histogram
-from unskew.errors import ParameterError
-from unskew.log import Schema
+from unskew.data import Schema
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit, logit
 
 from unskew.calibration import make_calibrator
-from unskew.datasets import load
+from unskew.data.datasets import load
 from unskew.metrics import CalibrationSketch, auc, brier, ece, nll, noise_floor, wce, weight_diagnostics
 from unskew.metrics.registry import metric as metric_of
 from unskew.metrics.significance import holm, paired_test, summarise

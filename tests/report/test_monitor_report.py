@@ -15,7 +15,7 @@ from unskew.audit.monitor import monitor
 from unskew.audit.monitor_add import add
 from unskew.audit.monitor_store import MonitorSettings
 from unskew.audit.periods import By
-from unskew.io.stream import Roles
+from unskew.data.stream import Roles
 from unskew.report.monitor_report import render_monitor_report
 from unskew.report.plots.over_time import heat_map, history_figure, shared_reach
 

@@ -109,8 +109,8 @@ def check_each_step(
 
 
 def files(scenario: str, folder: Path) -> dict[str, int]:
-    """The primitives of ``unskew.io.files``, without anything else."""
-    from unskew.io.files import check_new_file, check_target, whole_file, whole_folder
+    """The primitives of ``unskew.base.files``, without anything else."""
+    from unskew.base.files import check_new_file, check_target, whole_file, whole_folder
 
     what, existing = scenario.split("-")
     place = folder / "place"

@@ -21,7 +21,7 @@ import pytest
 
 import unskew as us
 from forked import Forked
-from unskew.io.files import AUDIT, RUN
+from unskew.base.files import AUDIT, RUN
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and rights as on POSIX")
 

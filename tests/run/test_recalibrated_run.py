@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 
 SMALL = {"n_users": 80, "n_items": 60, "density": 0.15, "bias": 1.2}
 

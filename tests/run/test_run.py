@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
+from unskew.base.errors import ParameterError, RunFolderError
 from unskew.cli import main
-from unskew.errors import ParameterError, RunFolderError
-from unskew.evaluation import evaluate_users
+from unskew.debias.evaluation import evaluate_users
 from unskew.propensity import InSampleWarning
 from unskew.propensity.network import NetworkStack
 from unskew.report.plots.methods import metric_charts

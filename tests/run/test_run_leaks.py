@@ -12,8 +12,8 @@ import pytest
 
 import unskew as us
 from contracts.feature_world import table
+from unskew.base.errors import DataError
 from unskew.cli import main
-from unskew.errors import DataError
 from unskew.run import job
 
 COLUMNS = {"conversion": "bought", "click": "click", "space": "impressions"}

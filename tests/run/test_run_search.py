@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import unskew as us
+from unskew.base.errors import DataError, ParameterError
 from unskew.cli import main
-from unskew.datasets import Dataset
-from unskew.errors import DataError, ParameterError
+from unskew.data.datasets import Dataset
 from unskew.run.run_search import require_apart
 
-pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.CollapseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.base.errors.CollapseWarning")
 
 QUICK = {
     "backbone": "mf",

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
+from unskew.base.errors import ParameterError
 from unskew.cli import main
-from unskew.errors import ParameterError
 from unskew.run.run_split import validation_params
 
 WORLD = {"n_rows": 3_000, "n_users": 150, "n_items": 40, "click_rate": 0.2, "conversion_rate": 0.3}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import unskew as us
+from unskew.base.errors import ParameterError, RunFolderError
 from unskew.cli import main
-from unskew.errors import ParameterError, RunFolderError
 from unskew.training.checkpoint import JobDoneError
 
 WORLD = {"n_users": 40, "n_items": 25, "density": 0.25}

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
+from unskew.base.errors import RunFolderError
 from unskew.cli import main
-from unskew.errors import RunFolderError
 from unskew.offpolicy import compare_run
 
 SMALL = {

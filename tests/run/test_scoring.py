@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.errors import DataError, ParameterError, RunFolderError
-from unskew.io import row_files, stream
-from unskew.io.manifest import write_manifest
+from unskew.base.errors import DataError, ParameterError, RunFolderError
+from unskew.base.manifest import write_manifest
+from unskew.data import row_files, stream
 from unskew.run.scoring import score, score_pairs
 
 

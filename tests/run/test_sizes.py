@@ -8,10 +8,10 @@ import pytest
 
 import unskew as us
 from contracts.streamed_contract import impressions
+from unskew.base.errors import ParameterError
+from unskew.base.progress import SILENT
 from unskew.cli import main
-from unskew.errors import ParameterError
-from unskew.log import Schema
-from unskew.progress import SILENT
+from unskew.data import Schema
 from unskew.propensity.choice import MOST_WORK, SAMPLE_ROWS
 from unskew.run.protocol import protocol_of
 from unskew.run.run_propensity import chosen_propensity, may_try_network

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import unskew as us
-from unskew import processes
-from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.base import processes
+from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.propensity import choice
 from unskew.run import run_propensity, streamed
 from unskew.run.run_memory import memory_sentence

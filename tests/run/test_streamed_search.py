@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
+from unskew.base.errors import ParameterError
 from unskew.cli import main
-from unskew.errors import ParameterError
+from unskew.offpolicy.decision import candidates
 from unskew.run.run_search import clicked_in_log
 from unskew.run.search_plan import search_plan
 from unskew.run.streamed import streamed_dataset
-from unskew.search import candidates
 
-pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.CollapseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.base.errors.CollapseWarning")
 
 FEW = ("ips", "esmm")
 """Methods beside naive: one of clicks, one of all rows."""

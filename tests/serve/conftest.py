@@ -11,7 +11,7 @@ import pytest
 
 import unskew as us
 from contracts.feature_world import log_of, part, table
-from unskew.log.kinds import TimePart
+from unskew.data.kinds import TimePart
 
 QUICK = {"epochs": 2, "batch_size": 512, "learning_rate": 0.02}
 
@@ -66,8 +66,8 @@ def hashed_run(tmp_path_factory) -> Path:
 
 
 def export(run: Path, folder: Path) -> Path:
-    from unskew.export import export_run
-    from unskew.io.manifest import digest_of
+    from unskew.base.manifest import digest_of
+    from unskew.serve.onnx_file import export_run
     from unskew.serve.runs import model_name
 
     target = folder / f"{model_name(digest_of(run), 'all', None)}.onnx"

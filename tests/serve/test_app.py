@@ -15,7 +15,7 @@ import pytest
 import unskew as us
 from contracts.feature_world import part, table
 from serve.conftest import timed_table
-from unskew.errors import ParameterError, RunFolderError
+from unskew.base.errors import ParameterError, RunFolderError
 
 pytest.importorskip("starlette")
 pytest.importorskip("onnxruntime")

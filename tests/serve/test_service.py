@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import unskew as us
+from unskew.base.own_code import load_own_code
+from unskew.base.registry import METHODS
 from unskew.cli import main
-from unskew.own_code import load_own_code
-from unskew.registry import METHODS
 
 if sys.platform != "linux":
     pytest.skip("signals and /proc", allow_module_level=True)

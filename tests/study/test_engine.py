@@ -17,9 +17,9 @@ import torch
 
 import unskew as us
 from forked import Forked
-from unskew.datasets import Dataset
+from unskew.base.errors import CollapseWarning, ParameterError, RunFolderError, TrainingError, UnskewError
+from unskew.data.datasets import Dataset
 from unskew.debias import METHODS, register
-from unskew.errors import CollapseWarning, ParameterError, RunFolderError, TrainingError, UnskewError
 from unskew.study import engine, trained
 from unskew.study.engine import run_study
 from unskew.study.grid import read_grid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 from unskew.study.grid import read_grid
 from unskew.study.named import NAMED, named_grid
 from unskew.study.tuning import SUPPLEMENT, combinations

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from unskew.base.own_code import load_own_code
 from unskew.debias import METHODS
-from unskew.own_code import load_own_code
 from unskew.study.results import described, source_hash
 
 METHOD = """

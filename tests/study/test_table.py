@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from unskew.errors import RunFolderError
+from unskew.base.errors import RunFolderError
 from unskew.metrics.significance import holm
 from unskew.study.shown_table import write_pages
 from unskew.study.table import Row, long_table, read_tables, summary, write_tables

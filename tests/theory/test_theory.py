@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unskew import theory
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 
 
 def expectation(p, statistic):

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from unskew.io.vocabulary import Vocabulary
-from unskew.log import Log
-from unskew.losses import means
+from unskew.data import Log
+from unskew.data.vocabulary import Vocabulary
+from unskew.debias.losses import means
 from unskew.training import hashing, inference, population, samplers
 
 # A bare machine (``pytest -m gpu``) may lack jaxtyping.

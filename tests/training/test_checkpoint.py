@@ -17,9 +17,9 @@ import pytest
 import torch
 
 import unskew as us
+from unskew.base.errors import CheckpointWarning, ParameterError, RunFolderError
+from unskew.data import StreamedLog
 from unskew.debias import Debiaser
-from unskew.errors import CheckpointWarning, ParameterError, RunFolderError
-from unskew.log import StreamedLog
 from unskew.propensity.logistic import Likelihood
 from unskew.training.checkpoint import Call, Checkpoint, difference, once
 from unskew.training.state_files import DamagedStateError, StateFiles

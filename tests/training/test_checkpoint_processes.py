@@ -9,7 +9,7 @@ import numpy as np
 
 import unskew as us
 from ranks import together
-from unskew import processes
+from unskew.base import processes
 from unskew.training.checkpoint import Checkpoint
 
 WORLD = {"n_users": 40, "n_items": 30, "density": 0.2}

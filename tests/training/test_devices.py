@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unskew import processes
-from unskew.errors import ParameterError
+from unskew.base import processes
+from unskew.base.errors import ParameterError
 from unskew.training import resolve_device
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.errors import HeldOutWarning, ParameterError
-from unskew.log.splitting import SplitBy
+from unskew.base.errors import HeldOutWarning, ParameterError
+from unskew.base.seeds import Replica
+from unskew.data.splitting import SplitBy
 from unskew.run.run_split import split_labels
-from unskew.seeds import Replica
 from unskew.training.held_out_check import Outcomes, outcomes_of, split_that_decides
 
 REPLICAS = tuple(Replica(seed) for seed in range(3))
@@ -67,7 +67,7 @@ def test_latest_clicks_that_convert_far_more_rarely_lack_conversions():
         assert chosen("auto", impressions(late=0.05)).kind == "time"
 
 
-@pytest.mark.filterwarnings("error::unskew.errors.HeldOutWarning")
+@pytest.mark.filterwarnings("error::unskew.base.errors.HeldOutWarning")
 def test_clicks_that_convert_as_the_others_are_no_news():
     for seed in range(20):
         assert chosen("auto", impressions(late=0.3, seed=seed)).kind == "time"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from unskew.backbones import NeuMF
-from unskew.io.vocabulary import Vocabulary
-from unskew.log import Log, Rows, Schema
+from unskew.data import Log, Rows, Schema
+from unskew.data.vocabulary import Vocabulary
+from unskew.learners import NeuMF
 from unskew.training import Population, inference
 from unskew.training.inference import held_out_cells, logits
 

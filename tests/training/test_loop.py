@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from unskew.errors import ParameterError, TrainingError
-from unskew.progress import SILENT
+from unskew.base.errors import ParameterError, TrainingError
+from unskew.base.progress import SILENT
 from unskew.training import Pass, Sample, Schedule, Step, evaluating, loop, train
 
 RATE = 0.1

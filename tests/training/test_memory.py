@@ -10,11 +10,11 @@ import torch
 
 import unskew as us
 from contracts.stages import short_stages
+from unskew.base.errors import TrainingError
+from unskew.base.progress import memory_mb
+from unskew.data import Schema
+from unskew.data.vocabulary import Vocabulary
 from unskew.debias import fit
-from unskew.errors import TrainingError
-from unskew.io.vocabulary import Vocabulary
-from unskew.log import Schema
-from unskew.progress import memory_mb
 from unskew.propensity import network
 from unskew.training import History, in_groups, join_histories, memory, train
 from unskew.training.memory import Size, available_memory, replicas_at_once, size_of

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 import unskew as us
-from unskew.io.vocabulary import Vocabulary
+from unskew.data.vocabulary import Vocabulary
 from unskew.training import Population, population
 
 CPU = torch.device("cpu")

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.backbones import DCN, MF, Backbone, BatchEnsemble, DeepFM, NeuMF
-from unskew.backbones.layers import ReplicaEmbedding, normal, release, settle, tables_of
-from unskew.io.vocabulary import Vocabulary
-from unskew.log import Field, Rows, Schema
-from unskew.losses import cross_entropy
-from unskew.progress import SILENT
+from unskew.base.progress import SILENT
+from unskew.data import Field, Rows, Schema
+from unskew.data.vocabulary import Vocabulary
+from unskew.debias.losses import cross_entropy
+from unskew.learners import DCN, MF, Backbone, BatchEnsemble, DeepFM, NeuMF
+from unskew.learners.layers import ReplicaEmbedding, normal, release, settle, tables_of
 from unskew.training import Pass, Sample, Schedule, ShuffledRows, Step, loop, row_adam, train
 from unskew.training.dense_adam import BETA_1, BETA_2, EPSILON, DenseAdam
 from unskew.training.row_adam import RowAdam, TouchedRows, rows_table

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from unskew.io.vocabulary import Vocabulary
-from unskew.log import Log
+from unskew.data import Log
+from unskew.data.vocabulary import Vocabulary
 from unskew.training import (
     ClicksAndNegatives,
     EveryCell,

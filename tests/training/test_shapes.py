@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unskew.backbones import NeuMF
-from unskew.log import Rows, Schema
-from unskew.losses import halves, means, stratified
+from unskew.data import Rows, Schema
+from unskew.debias.losses import halves, means, stratified
+from unskew.learners import NeuMF
 from unskew.training import in_groups, inference
 
 pytest.importorskip("jaxtyping")

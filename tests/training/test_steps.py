@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 import torch
 
-from unskew.backbones import NeuMF
-from unskew.errors import TrainingError
-from unskew.losses import cross_entropy
+from unskew.base.errors import TrainingError
+from unskew.debias.losses import cross_entropy
+from unskew.learners import NeuMF
 from unskew.training import (
     EveryCell,
     LookedUp,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from unskew.losses import stratified
+from unskew.debias.losses import stratified
 from unskew.training import ObservedAndFull, Population, ShuffledRows
 
 CPU = torch.device("cpu")

@@ -10,8 +10,8 @@ import torch
 
 import unskew as us
 from contracts import feature_world
-from unskew.log import Log, StreamedLog
-from unskew.log.splitting import SplitBy
+from unskew.data import Log, StreamedLog
+from unskew.data.splitting import SplitBy
 from unskew.propensity.given import PropensitiesOfRows, PropensitySource
 from unskew.propensity.streamed import StreamedRows
 from unskew.training.held_out import SHARED_SEED, Split, split_clicks
@@ -287,7 +287,7 @@ def test_a_table_that_takes_too_much_of_a_gpu_stays_in_memory(of_files, monkeypa
 @pytest.mark.parametrize("rows", [100, 401, 800, 1201, 1999])
 @pytest.mark.parametrize("most", [100, 250, 390, 10_000])
 def test_rounds_of_an_epoch_have_all_rows_once_and_none_is_a_few_rows(rows, most, monkeypatch):
-    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 200)
+    monkeypatch.setattr("unskew.data.streamed.MOST_BUFFER_ROWS", 200)
     log = us.Log.from_arrays(
         user=np.arange(rows) % 7, item=np.arange(rows) % 5, click=np.arange(rows) % 2, space="impressions",
         columns={"number": np.arange(rows)},
@@ -307,7 +307,7 @@ def test_rounds_of_an_epoch_have_all_rows_once_and_none_is_a_few_rows(rows, most
 
 def test_a_round_of_rows_without_a_click_is_passed_by(monkeypatch):
     """Files may be sorted by the outcome, and row groups be larger than a round."""
-    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
+    monkeypatch.setattr("unskew.data.streamed.MOST_BUFFER_ROWS", 100)
     monkeypatch.setattr("unskew.propensity.streamed.ROUND_CLICKS", 50)
     rows = np.arange(800)
     log = us.Log.from_arrays(

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.audit.verdict import HEADLINES, counted, percent, round_up, short
-from unskew.errors import DataError
-from unskew.estimator import require_whole
-from unskew.io.stream import FileBatch, located, number_columns, stream, tracked
-from unskew.io.tables import Source, sources
+from unskew.base.errors import DataError
+from unskew.base.estimator import require_whole
+from unskew.base.progress import SILENT, Progress
+from unskew.base.tables import Source, sources
+from unskew.data.stream import FileBatch, located, number_columns, stream, tracked
 from unskew.metrics.judgement import SIGNIFICANCE, TOLERANCE, MeanJudgement, judge_mean, require_limits
 from unskew.metrics.limits import SMALLEST
-from unskew.progress import SILENT, Progress
 
 NORMAL_95 = 1.96
 """Standard deviations on either side that hold 95 % of a normal law."""

@@ -16,10 +16,11 @@ from unskew.audit.segment_repair import compare_by_segment
 from unskew.audit.segment_rows import MOST_KEPT, SegmentRows
 from unskew.audit.segments import MISSING, SegmentTable, corrected, worst_first
 from unskew.audit.verdict import Remedy, headline, verdict
-from unskew.errors import DataError
-from unskew.estimator import require
-from unskew.io.stream import Roles, stream, tracked
-from unskew.io.tables import FrameInMemory, Source, sources
+from unskew.base.errors import DataError
+from unskew.base.estimator import require
+from unskew.base.progress import SILENT, Progress
+from unskew.base.tables import FrameInMemory, Source, sources
+from unskew.data.stream import Roles, stream, tracked
 from unskew.metrics import (
     CalibrationSketch,
     brier,
@@ -42,7 +43,6 @@ from unskew.metrics.judgement import (
 )
 from unskew.metrics.score_cells import cells_of
 from unskew.metrics.sketch import load_pass
-from unskew.progress import SILENT, Progress
 
 DEFAULT_P_MIN: Clip = "auto"
 """The clip whose cost is reported, as in training."""

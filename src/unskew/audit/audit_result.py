@@ -12,7 +12,7 @@ from unskew.audit.fold_sketches import CalibratorScore
 from unskew.audit.segment_repair import MULTI, SegmentRepair
 from unskew.audit.segments import Segment
 from unskew.audit.verdict import OutcomeWords, outcome_words
-from unskew.io.stream import Roles
+from unskew.data.stream import Roles
 from unskew.metrics import CalibrationSketch, WeightTest
 from unskew.metrics.judgement import WeightJudgement
 

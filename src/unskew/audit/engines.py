@@ -7,9 +7,9 @@ from typing import Any
 
 from unskew.audit.periods import By
 from unskew.audit.sql import Dialect, cells_query, missing_extra
-from unskew.errors import DataError, ParameterError
-from unskew.io.stream import Roles, number_columns, stream
-from unskew.io.tables import sources
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.tables import sources
+from unskew.data.stream import Roles, number_columns, stream
 from unskew.metrics import CalibrationSketch
 
 VIEW = "unskew_rows"

@@ -21,18 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from unskew.base.errors import DataError
+from unskew.base.estimator import require_whole
+from unskew.base.seeds import as_seed, splitmix64
+from unskew.base.seeds import stream as seed_stream
 from unskew.calibration import CALIBRATORS, Calibrator, make_calibrator
 from unskew.calibration.auto import CANDIDATES
 from unskew.calibration.grouping import Grouped, group
-from unskew.errors import DataError
-from unskew.estimator import require_whole
-from unskew.io.stream import FileBatch, Roles, located, number_columns
+from unskew.data.stream import FileBatch, Roles, located, number_columns
 from unskew.metrics import CalibrationSketch, ece, mean_outcome_over_score, nll, wce
 from unskew.metrics.cell_sums import CellSums
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.metrics.mapped_sketch import mapped_cells, occupied_cells
-from unskew.seeds import as_seed, splitmix64
-from unskew.seeds import stream as seed_stream
 
 Array = NDArray[np.float64]
 

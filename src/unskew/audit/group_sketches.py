@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from unskew.audit.periods import PeriodCodes, distinct_numbers
 from unskew.audit.segments import ValueCodes
-from unskew.errors import DataError
-from unskew.io.stream import FileBatch, Roles, located, number_columns
+from unskew.base.errors import DataError
+from unskew.data.stream import FileBatch, Roles, located, number_columns
 from unskew.metrics.chunks import Names, chunks, validate
 from unskew.metrics.sketch_grid import SketchGrid
 

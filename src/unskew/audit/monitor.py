@@ -16,8 +16,8 @@ import numpy as np
 
 from unskew.audit.monitor_store import MonitorSettings, MonitorStore
 from unskew.audit.periods import in_order
+from unskew.base.errors import DataError
 from unskew.calibration import make_calibrator
-from unskew.errors import DataError
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.anytime import (
     ALTERNATIVES,

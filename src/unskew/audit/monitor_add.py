@@ -25,14 +25,14 @@ from unskew.audit.monitor_store import (
 from unskew.audit.periods import PeriodCodes
 from unskew.audit.segments import MISSING, ValueCodes
 from unskew.audit.sql import PERIOD_GRID
-from unskew.errors import DataError
-from unskew.io.files import check_file, real
-from unskew.io.stream import FileBatch, Roles, located, number_columns, stream, tracked
-from unskew.io.tables import column_names, expand_paths
+from unskew.base.errors import DataError
+from unskew.base.files import check_file, real
+from unskew.base.progress import SILENT, Progress
+from unskew.base.tables import column_names, expand_paths
+from unskew.data.stream import FileBatch, Roles, located, number_columns, stream, tracked
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.cell_frames import COUNTS, RESOLUTION, CellTable, read_cells
 from unskew.metrics.sketch_grid import grid
-from unskew.progress import SILENT, Progress
 
 SURELY_SOME = 20.0
 """Expected rows of an outcome of which one at least comes: none has a chance of e^-20."""

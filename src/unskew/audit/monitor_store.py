@@ -20,10 +20,10 @@ import pyarrow.parquet
 
 from unskew.audit.group_sketches import CELLS
 from unskew.audit.periods import By, end_of, require_zone
-from unskew.errors import DataError, ParameterError
-from unskew.io.files import Lock, real, whole_file
-from unskew.io.stream import Roles
-from unskew.log.splitting import parse_duration
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.files import Lock, real, whole_file
+from unskew.data.splitting import parse_duration
+from unskew.data.stream import Roles
 
 FORMAT = 1
 MARK = b"unskew monitor"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unskew.audit.verdict import counted, direction, percent, short, weights_off
+from unskew.base.plain_text import plain
 from unskew.metrics.judgement import Judgement
-from unskew.plain_text import plain
 
 if TYPE_CHECKING:
     from unskew.audit.monitor import Break, SegmentHistory

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 
 UNITS = ("hour", "day", "week")
 """Periods that are cut from a column of times; a week begins on Monday."""
@@ -141,7 +141,7 @@ class PeriodCodes:
             kind = column.type
         if pa.types.is_integer(kind):
             # It loads what works with data frames, which an audit, that imports this file, has no use for.
-            from unskew.log.splitting import from_epoch
+            from unskew.data.splitting import from_epoch
 
             times = from_epoch(column.to_numpy(zero_copy_only=False).astype(np.int64))
             return self._wall(pa.array(times).cast(pa.timestamp("us", tz="UTC")))

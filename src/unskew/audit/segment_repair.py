@@ -14,9 +14,9 @@ from scipy.special import ndtr
 from unskew.audit.fold_sketches import FoldSketches, fit_without_each
 from unskew.audit.segment_rows import KeptRows
 from unskew.audit.segments import Segment, SegmentTable, corrected, worst_first
+from unskew.base.plain_text import listed, plain
 from unskew.calibration import Multicalibrated
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
-from unskew.plain_text import listed, plain
 
 Array = NDArray[np.float64]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.audit.fold_sketches import fold_of_rows
-from unskew.seeds import splitmix64
-from unskew.seeds import stream as seed_stream
+from unskew.base.seeds import splitmix64
+from unskew.base.seeds import stream as seed_stream
 
 MOST_KEPT = 1 << 15
 """Rows of each outcome that are kept; beyond it those left stand for more."""

@@ -23,9 +23,9 @@ from typing import Any, Literal, get_args
 
 from unskew.audit.periods import By
 from unskew.audit.segments import MISSING
-from unskew.errors import ParameterError
-from unskew.estimator import require_choice
-from unskew.io.stream import Roles
+from unskew.base.errors import ParameterError
+from unskew.base.estimator import require_choice
+from unskew.data.stream import Roles
 from unskew.metrics.limits import LIKELIHOOD_FLOOR, SMALLEST
 from unskew.metrics.sketch import DEFAULT_BINS, DEFAULT_MANTISSA_BITS
 from unskew.metrics.sketch_grid import LOWEST_EXPONENT, grid, half_cell

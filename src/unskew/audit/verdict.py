@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from unskew.audit.audit_figures import ErrorFigure, Region
 from unskew.audit.segments import Segment
+from unskew.base.plain_text import plain
 from unskew.metrics import ChanceTest
 from unskew.metrics.judgement import WeightJudgement
-from unskew.plain_text import plain
 
 HEADLINES = {True: "Healthy", None: "Undecided", False: "Miscalibrated"}
 """A verdict in a word."""

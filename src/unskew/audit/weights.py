@@ -20,19 +20,19 @@ from unskew.audit.fold_sketches import fit_without_each, fold_of_rows, merged
 from unskew.audit.weights_files import ADDED, added_columns, prepared, require_free, write_with
 from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of
 from unskew.audit.weights_trained import log_of_frame, trained_weighing
+from unskew.base.errors import ParameterError
+from unskew.base.estimator import require
+from unskew.base.progress import SILENT, Progress
+from unskew.base.tables import FrameInMemory, Paths, Source, sources
 from unskew.calibration import DEFAULT, Calibrator, Multicalibrated, make_calibrator
-from unskew.errors import ParameterError
-from unskew.estimator import require
-from unskew.io.stream import FileBatch, Roles, number_columns, stream
-from unskew.io.tables import FrameInMemory, Paths, Source, sources
-from unskew.leaks import require_no_leaks
+from unskew.data.leaks import require_no_leaks
+from unskew.data.stream import FileBatch, Roles, number_columns, stream
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.mapped_sketch import mapped
-from unskew.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from unskew.log import Wanted
+    from unskew.data import Wanted
 
 MOST_KEPT = 1 << 17
 """Rows of each outcome that a calibrator by segment is fitted on."""
@@ -271,7 +271,7 @@ def weights(
     >>> weighted.column_names
     ['p', 'clicked', 'propensity_calibrated', 'weight', 'fold', 'clipped']
     """
-    from unskew.io.columns import with_columns
+    from unskew.base.columns import with_columns
 
     require_clip(p_min)
     chosen = make_calibrator(calibrator)

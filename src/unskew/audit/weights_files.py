@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.errors import DataError
-from unskew.io.columns import column_of, frame_of, number_column
-from unskew.io.file_types import ArrowSchema, has_types, holds_numbers, schema_of
-from unskew.io.row_files import Target, check_rows_target, rows_writer
-from unskew.io.stream import FileBatch, cast_columns, number_columns, stream, tracked
-from unskew.io.tables import Paths, Source, expand_paths, require_columns
+from unskew.base.columns import column_of, frame_of, number_column
+from unskew.base.errors import DataError
+from unskew.base.progress import Progress
+from unskew.base.tables import Paths, Source, expand_paths, require_columns
+from unskew.data.file_types import ArrowSchema, has_types, holds_numbers, schema_of
+from unskew.data.row_files import Target, check_rows_target, rows_writer
+from unskew.data.stream import FileBatch, cast_columns, number_columns, stream, tracked
 from unskew.metrics.clip import Clip, require_clip
-from unskew.progress import Progress
 
 ADDED = (
     pa.field("propensity_calibrated", pa.float64()),

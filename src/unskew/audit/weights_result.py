@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from unskew.audit.audit_figures import WeightFigures, weight_figures
 from unskew.audit.weights_files import Assign
+from unskew.base.errors import DataError
 from unskew.calibration import Calibrator
 from unskew.calibration.venn_abers import RAISED, is_raised
-from unskew.errors import DataError
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
 from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import judge_clip

@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS
 from unskew.audit.weights_files import prepared, write_with
 from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import require
+from unskew.base.progress import SILENT, Progress
+from unskew.base.tables import Paths, require_columns
 from unskew.calibration import DEFAULT, Calibrator, make_calibrator
-from unskew.errors import DataError, ParameterError
-from unskew.estimator import require
-from unskew.io.file_types import holds_numbers
-from unskew.io.stream import FileBatch, stream
-from unskew.io.tables import Paths, require_columns
-from unskew.leaks import require_no_leaks
+from unskew.data.file_types import holds_numbers
+from unskew.data.leaks import require_no_leaks
+from unskew.data.stream import FileBatch, stream
 from unskew.metrics.clip import Clip
-from unskew.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from unskew.log import Log, StreamedLog, Wanted
+    from unskew.data import Log, StreamedLog, Wanted
 
 
 def train_weights(
@@ -125,7 +125,7 @@ def trained_weighing(
     training: Mapping[str, Any],
 ) -> RowWeighing:
     """A propensity trained on a log, for batches of its rows; of a stream it is chosen on a sample."""
-    from unskew.io.columns import column_of, frame_of
+    from unskew.base.columns import column_of, frame_of
     from unskew.propensity import choose_propensity, make_propensity
     from unskew.propensity.choice import rows_to_fit
 
@@ -172,8 +172,8 @@ def _log(
     progress: Progress,
     **further: Any,
 ) -> Log | StreamedLog:
-    from unskew.datasets import read_log
-    from unskew.datasets.streams import stream_log
+    from unskew.data.datasets import read_log
+    from unskew.data.datasets.streams import stream_log
 
     outcome = columns["click"]
     space = "matrix" if outcome is None or not _has_zero(files, outcome) else "impressions"
@@ -185,7 +185,7 @@ def _log(
 
 def _sampled(log: Log | StreamedLog) -> Log:
     """A log, or rows of a stream at random."""
-    from unskew.log import StreamedLog
+    from unskew.data import StreamedLog
     from unskew.propensity.choice import SAMPLE_ROWS
 
     return log.sample(SAMPLE_ROWS) if isinstance(log, StreamedLog) else log
@@ -199,7 +199,7 @@ def _has_zero(files: Sequence[Path], outcome: str) -> bool:
 
 def _is_streamed(files: Sequence[Path], space: str, asked: bool | None) -> bool:
     """As was asked for, or where the rows would take too much of the free memory."""
-    from unskew.datasets.streams import IN_MEMORY, memory_needed
+    from unskew.data.datasets.streams import IN_MEMORY, memory_needed
     from unskew.training.memory import available_memory
 
     if asked is not None or space == "matrix":
@@ -219,8 +219,8 @@ def _is_streamed(files: Sequence[Path], space: str, asked: bool | None) -> bool:
 
 def log_of_frame(frame: Any, *, user: str, item: str, outcome: str | None, **further: Any) -> Log:
     """Return the log of a data frame, over its rows where some are not clicked; conversions are not read."""
-    from unskew.io.columns import frame_of
-    from unskew.log import Log
+    from unskew.base.columns import frame_of
+    from unskew.data import Log
 
     others = {"click", "conversion"} - {user, item, outcome}
     frame = frame_of(frame).drop(*others, strict=False).to_native()
@@ -232,7 +232,7 @@ def log_of_frame(frame: Any, *, user: str, item: str, outcome: str | None, **fur
 
 def _space(frame: Any, outcome: str | None) -> Literal["matrix", "impressions"]:
     """The population of clicks: the rows, if some are not clicked."""
-    from unskew.io.columns import column_of, frame_of, number_column
+    from unskew.base.columns import column_of, frame_of, number_column
 
     if outcome is None:
         return "matrix"

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unskew.base.errors import RunFolderError
+from unskew.base.registry import CALIBRATORS
 from unskew.calibration.calibrator import Calibrator
 from unskew.calibration.multicalibrated import Multicalibrated
 from unskew.calibration.segmented import Segmented
-from unskew.errors import RunFolderError
-from unskew.registry import CALIBRATORS
 
 if TYPE_CHECKING:
     from unskew.calibration.sklearn_adapter import CalibratedClassifier

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.compiled import compiled
+from unskew.base.compiled import compiled
 
 
 @compiled()

@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from unskew.base.errors import ParameterError
+from unskew.base.estimator import require, require_at_least
+from unskew.base.registry import register
 from unskew.calibration.calibrator import Calibrator, inside
 from unskew.calibration.folds import both_classes, folds_of, log_loss
 from unskew.calibration.grouping import Grouped, Vector
-from unskew.errors import ParameterError
-from unskew.estimator import require, require_at_least
 from unskew.metrics.judgement import CLEAR_ERRORS
 from unskew.metrics.score_cells import ScoreCells, outcome_weights
 from unskew.metrics.weight_calibration import wce_differences
-from unskew.registry import register
 
 CANDIDATES = ("platt", "beta", "spline", "isotonic", "histogram", "none")
 """The order in which near-ties are decided: Platt first, then the more flexible. Raw scores come last: with

@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import logit
 
+from unskew.base.registry import register
 from unskew.calibration.calibrator import Calibrator, inside, sigmoid
 from unskew.calibration.grouping import Grouped, Vector
 from unskew.calibration.logistic_fit import fit_logistic
 from unskew.calibration.platt import FELL_BACK, Platt, worse_than_platt
-from unskew.registry import register
 
 
 @register(order=40)

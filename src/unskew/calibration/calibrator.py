@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.base.errors import DataError, RunFolderError, UnskewError
+from unskew.base.estimator import Estimator, require_at_least, require_types
+from unskew.base.files import write_text
+from unskew.base.plain_text import plain
 from unskew.calibration.grouping import Grouped, Vector, check_scores, group, numeric
-from unskew.errors import DataError, RunFolderError, UnskewError
-from unskew.estimator import Estimator, require_at_least, require_types
-from unskew.io.files import write_text
-from unskew.plain_text import plain
 
 PROBABILITY_FLOOR = 1e-12
 """Scores are read, and probabilities given, no closer than this to 0 and 1: inverse weights stay finite."""

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError
-from unskew.io.numbers import parts_of
+from unskew.base.errors import DataError
+from unskew.base.numbers import parts_of
 from unskew.metrics.cell_sums import both
 from unskew.metrics.chunks import Names, wrong_score
 from unskew.metrics.score_cells import ScoreCells, cells_of, exact_cells

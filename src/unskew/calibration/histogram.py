@@ -8,6 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.base.estimator import require_at_least
+from unskew.base.registry import register
 from unskew.calibration.grouping import Vector, sum_by
 from unskew.calibration.step_calibrator import (
     StepCalibrator,
@@ -16,8 +18,6 @@ from unskew.calibration.step_calibrator import (
     smooth_extremes,
     width_edges,
 )
-from unskew.estimator import require_at_least
-from unskew.registry import register
 
 
 def equal_mass_starts(total: Vector, bins: int) -> NDArray[np.intp]:

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.base.registry import register
 from unskew.calibration.grouping import Vector
 from unskew.calibration.isotonic import pool_adjacent_violators
 from unskew.calibration.step_calibrator import StepCalibrator, edges_between
-from unskew.registry import register
 
 
 @register(order=100)

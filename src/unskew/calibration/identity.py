@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from unskew.base.registry import register
 from unskew.calibration.calibrator import Calibrator
 from unskew.calibration.grouping import Vector
-from unskew.registry import register
 
 
 @register(order=10)

@@ -9,12 +9,12 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.special import logit
 
+from unskew.base.estimator import require_at_least
+from unskew.base.registry import register
 from unskew.calibration.calibrator import inside
 from unskew.calibration.grouping import Vector
 from unskew.calibration.logistic_fit import fit_logistic
 from unskew.calibration.step_calibrator import StepCalibrator, edges_between, smooth_extremes
-from unskew.estimator import require_at_least
-from unskew.registry import register
 
 
 class Blocks(NamedTuple):

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.base.errors import DataError
+from unskew.base.estimator import require, require_above, require_at_least
 from unskew.calibration.calibrator import Calibrator, checked_chunks, inside, logits, sigmoid
 from unskew.calibration.grouping import Grouped, Vector, numeric
 from unskew.calibration.platt import Platt
@@ -22,8 +24,6 @@ from unskew.calibration.segment_terms import (
     merged_cells,
 )
 from unskew.calibration.step_calibrator import bucket_of
-from unskew.errors import DataError
-from unskew.estimator import require, require_above, require_at_least
 
 SCORE_BINS = 8
 """Bins of the score, of one information each, that corrections may depend on."""

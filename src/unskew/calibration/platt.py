@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import logit
 
+from unskew.base.estimator import require_above
+from unskew.base.registry import register
 from unskew.calibration.calibrator import ROUNDING, Calibrator, inside, logits, sigmoid
 from unskew.calibration.folds import log_loss
 from unskew.calibration.grouping import Grouped, Vector
 from unskew.calibration.logistic_fit import LogisticFit, fit_logistic
-from unskew.estimator import require_above
-from unskew.registry import register
 
 SEPARATED_INFORMATION = 1e-6
 """Curvature below this share of base rate × (1 − base rate) says that the score separates the classes."""

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
+from unskew.base.errors import DataError, RunFolderError
+from unskew.base.estimator import require
 from unskew.calibration import CALIBRATORS, Calibrator, Platt, calibrator_from_dict
 from unskew.calibration.calibrator import logits
-from unskew.errors import DataError, RunFolderError
-from unskew.estimator import require
 
 NONE, AUTO, SHIFT = "none", "auto", "shift"
 """No recalibration; what the rows can be trusted with; a shift of the logit."""

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from unskew.base.estimator import require_at_least
+from unskew.base.registry import register
 from unskew.calibration.calibrator import inside
 from unskew.calibration.grouping import Grouped, Vector
 from unskew.calibration.histogram import equal_mass_starts
 from unskew.calibration.platt import Platt
 from unskew.calibration.step_calibrator import StepCalibrator, edges_between
-from unskew.estimator import require_at_least
-from unskew.registry import register
 
 
 @register(order=90)

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError
-from unskew.io.numbers import array_of
-from unskew.plain_text import listed, plain
+from unskew.base.errors import DataError
+from unskew.base.numbers import array_of
+from unskew.base.plain_text import listed, plain
 
 Codes = NDArray[np.intp]
 
@@ -127,7 +127,7 @@ def _named(features: Any, names: Sequence[str] | None) -> Mapping[str, Any]:
     if isinstance(features, Mapping):
         return features
     # Here, and not above: an audit needs no data frames.
-    from unskew.io.columns import column_of, frame_of, is_frame
+    from unskew.base.columns import column_of, frame_of, is_frame
 
     if is_frame(features):
         table = frame_of(features)
@@ -154,7 +154,7 @@ def _column(values: Any, name: str, rows: int) -> NDArray[Any]:
             remedy="give one value for each score",
         )
     if column.dtype.kind == "O":
-        from unskew.io.columns import null_mask
+        from unskew.base.columns import null_mask
 
         null = null_mask(column)
         if null.any() and all(isinstance(each, int | float) for each in column[~null]):

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
+from unskew.base.seeds import stream
 from unskew.calibration.calibrator import logits
 from unskew.calibration.folds import thinned
 from unskew.calibration.grouping import Grouped, Vector, sum_by
 from unskew.calibration.platt import Platt
 from unskew.calibration.segment_columns import Codes
-from unskew.seeds import stream
 
 MOST_CROSSED = 12
 """Columns that are crossed with one another: those that alone gain most."""

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from unskew.base.errors import DataError
+from unskew.base.estimator import require_above
 from unskew.calibration.calibrator import Calibrator, checked_chunks, inside, logits, sigmoid
 from unskew.calibration.grouping import Grouped, Vector, numeric, sum_by
 from unskew.calibration.platt import Platt
 from unskew.calibration.step_calibrator import BUCKETS, bucket_of
-from unskew.errors import DataError
-from unskew.estimator import require_above
 
 SMALLEST_SLOPE = 1e-6
 """A segment whose scores rank backwards is flattened, never reversed."""

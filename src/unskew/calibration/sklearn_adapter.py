@@ -24,10 +24,10 @@ from sklearn.utils.validation import (
     indexable,
 )
 
+from unskew.base.errors import DataError
+from unskew.base.estimator import require_choice
 from unskew.calibration import make_calibrator
 from unskew.calibration.calibrator import Calibrator
-from unskew.errors import DataError
-from unskew.estimator import require_choice
 
 
 class Calibrated(NamedTuple):

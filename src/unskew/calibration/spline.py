@@ -8,13 +8,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.base.estimator import require_above, require_at_least
+from unskew.base.registry import register
 from unskew.calibration.calibrator import Calibrator, inside, logits, sigmoid
 from unskew.calibration.folds import both_classes, folds_of, log_loss
 from unskew.calibration.grouping import Grouped, Vector
 from unskew.calibration.logistic_fit import fit_logistic
 from unskew.calibration.platt import FELL_BACK, Platt, worse_than_platt
-from unskew.estimator import require_above, require_at_least
-from unskew.registry import register
 
 SLOPE_DEGREE = 2
 """The slope is a quadratic spline, its integral a cubic one."""

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from unskew.base.estimator import require_above
+from unskew.base.registry import register
 from unskew.calibration.calibrator import Calibrator, logits, sigmoid
 from unskew.calibration.grouping import Vector
 from unskew.calibration.logistic_fit import fit_logistic
-from unskew.estimator import require_above
-from unskew.registry import register
 
 
 @register(order=30)

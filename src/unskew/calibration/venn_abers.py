@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.base.registry import register
 from unskew.calibration.calibrator import checked_chunks
 from unskew.calibration.grouping import Vector, numeric
 from unskew.calibration.step_calibrator import StepCalibrator
-from unskew.registry import register
 
 RAISED = (
     "leans towards 1/2, so that its propensities come out above the click rate (by 3 to 4 % with 700 clicks,"

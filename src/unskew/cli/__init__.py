@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TextIO, cast
 
-from unskew import processes
+from unskew.base import processes
 from unskew.cli import signals
 
 EXIT_BAD_INPUT = 2
@@ -59,7 +59,7 @@ def _why_ended() -> str:
 
 def _placed() -> list[Path]:
     """What was written so far; the module that knows is loaded when something is written."""
-    files = sys.modules.get("unskew.io.files")
+    files = sys.modules.get("unskew.base.files")
     return [] if files is None else cast("list[Path]", files.PLACED)
 
 
@@ -90,8 +90,8 @@ def _guarded(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     import typer
 
+    from unskew.base.errors import UnskewError
     from unskew.cli.app import command
-    from unskew.errors import UnskewError
 
     # typer carries its own click in newer versions and imports it in older ones: the base of its usage
     # errors is reached the same way in both.
@@ -117,7 +117,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _fail(message: str, code: int = EXIT_BAD_INPUT) -> int:
-    from unskew.plain_text import plain
+    from unskew.base.plain_text import plain
 
     line = plain(message, LONGEST_MESSAGE)
     alone = processes.world() == 1 or line.startswith("rank ")
@@ -151,7 +151,7 @@ def say_warning(
     line: str | None = None,
 ) -> None:
     """A warning of unskew's as one line, once; warnings of libraries are not shown."""
-    from unskew.plain_text import plain
+    from unskew.base.plain_text import plain
 
     shown = plain(message, LONGEST_MESSAGE)
     if category.__module__.startswith("unskew") and processes.is_writer() and shown not in _SHOWN:

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from unskew import __version__, processes
+from unskew import __version__
+from unskew.base import processes
+from unskew.base.errors import ParameterError
 from unskew.cli.audit import audit
 from unskew.cli.brief_help import BriefHelp
 from unskew.cli.compare import compare
@@ -22,7 +24,6 @@ from unskew.cli.score import score
 from unskew.cli.serve import serve
 from unskew.cli.study import study
 from unskew.cli.weights import weights
-from unskew.errors import ParameterError
 
 app = typer.Typer(
     name="unskew",
@@ -66,7 +67,7 @@ def _common(
         # For the process that makes models ready: the one that serves loads no torch.
         context.obj = tuple(with_)
     elif with_:
-        from unskew.own_code import load_own_code
+        from unskew.base.own_code import load_own_code
 
         for path in with_:
             load_own_code(path)

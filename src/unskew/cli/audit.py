@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from unskew.base.errors import ParameterError
+from unskew.base.plain_text import plain
 from unskew.cli.options import LogJson, clip
-from unskew.errors import ParameterError
-from unskew.plain_text import plain
 
 EXIT_HEALTHY = 0
 EXIT_MISCALIBRATED = 1
@@ -96,9 +96,9 @@ def audit(
     columns: dict[str, Any]
     # Read by NumPy when it is loaded. Matrices here have ten columns: a second thread only waits, and loudly.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from unskew.base.files import AUDIT, check_target, whole_folder, write_json
     from unskew.cli.options import refuse
     from unskew.cli.places import check_outputs, check_seed, table_files
-    from unskew.io.files import AUDIT, check_target, whole_folder, write_json
 
     score = _required(score, "--score", cells)
     if sql is not None or cells is not None:
@@ -144,8 +144,8 @@ def audit(
 
     from unskew.audit import audit as run_audit
     from unskew.audit import audit_cells
-    from unskew.io.stream import Roles
-    from unskew.progress import progress_bars
+    from unskew.base.progress import progress_bars
+    from unskew.data.stream import Roles
 
     limits = {"tolerance": tolerance, "significance": significance, "p_min": clip(p_min), "seed": seed}
     columns = {"score": score, "outcome": outcome, "weight": weight, "segments": tuple(segment or ())}
@@ -218,14 +218,14 @@ def _query(
 
 
 def _audit_actions(files: list[str], json: Path | None, log_json: Path | None, **asked: Any) -> int:
+    from unskew.base.files import write_json
     from unskew.cli.places import check_outputs, table_files
-    from unskew.io.files import write_json
 
     check_outputs({"--json": json, "--log-json": log_json}, folders={}, read=table_files(files))
 
     from unskew.audit import audit_actions
+    from unskew.base.progress import progress_bars
     from unskew.cli.audit_tables import print_actions
-    from unskew.progress import progress_bars
 
     with progress_bars(log_json=log_json) as progress:
         result = audit_actions(files, **asked, progress=progress)

@@ -12,10 +12,10 @@ from unskew.audit.audit_result import AuditResult
 from unskew.audit.segment_repair import MULTI, SegmentRepair
 from unskew.audit.verdict import counted
 from unskew.audit.weights_result import WeightsResult
+from unskew.base.plain_text import plain
 from unskew.cli.console import plain_console, print_verdict
 from unskew.metrics import mean_outcome_over_score, wce
 from unskew.metrics.registry import PROPENSITY_METRICS
-from unskew.plain_text import plain
 from unskew.report.text_tables import figure_table
 
 SEGMENTS_SHOWN = 10

@@ -43,7 +43,7 @@ def compare(
 
     check_seed(seed)
     check_outputs({"--json": json, "--markdown": markdown}, read=run_files(run))
-    from unskew.io.files import write_json, write_text
+    from unskew.base.files import write_json, write_text
     from unskew.offpolicy import compare_run
 
     comparison = compare_run(

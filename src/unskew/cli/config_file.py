@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from unskew.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig
@@ -116,7 +116,7 @@ def _value(text: str) -> Any:
 
 def save_config(path: Path, config: RunConfig) -> None:
     """Write all options of a run as ``--config`` reads them."""
-    from unskew.io.files import write_text
-    from unskew.io.toml_text import to_toml
+    from unskew.base.files import write_text
+    from unskew.base.toml_text import to_toml
 
     write_text(path, to_toml({"run": config.to_dict()}))

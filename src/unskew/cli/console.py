@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from unskew.plain_text import plain
+from unskew.base.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.console import Console

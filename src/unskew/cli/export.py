@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from unskew.errors import ParameterError
-from unskew.plain_text import plain
+from unskew.base.errors import ParameterError
+from unskew.base.plain_text import plain
 
 
 def export(
@@ -42,11 +42,11 @@ def export(
 
     check_outputs({"--out": Path(out), "--json": json}, folders={}, read=run_files(run))
 
-    from unskew.export import export_run
+    from unskew.serve.onnx_file import export_run
 
     exported = export_run(run, out, what=what, method=method, inputs=inputs, overwrite=overwrite)  # type: ignore[arg-type]
     if json is not None:
-        from unskew.io.files import write_json
+        from unskew.base.files import write_json
 
         write_json(json, exported)
     inside = [exported["method"]] if "method" in exported else []

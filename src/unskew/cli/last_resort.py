@@ -37,7 +37,7 @@ def is_of_the_machine(error: Exception) -> bool:
 
 def machine_message(error: Exception) -> str:
     """Such an error as a problem with its place and remedy."""
-    from unskew.errors import UnskewError
+    from unskew.base.errors import UnskewError
 
     if _is_memory(error):
         return str(UnskewError("the memory is full", remedy="give less data, fewer seeds or another device"))
@@ -53,7 +53,7 @@ def machine_message(error: Exception) -> str:
 
 def defect_message(error: Exception) -> str:
     """Any other error, as what it is: not the user's fault."""
-    from unskew.errors import UnskewError
+    from unskew.base.errors import UnskewError
 
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from unskew.errors import ParameterError
-from unskew.plain_text import plain
+from unskew.base.errors import ParameterError
+from unskew.base.plain_text import plain
 
 WORLDS = ("impressions",)
 
@@ -47,9 +47,9 @@ def make_data(
     flags = {f"n_{name}": f"--{name}" for name in ("rows", "users", "items")}
     flags |= {"test_rows": "--test-rows", "seed": "--seed", "confounding": "--confounding"}
 
-    from unskew.datasets.impression_files import write_world
-    from unskew.datasets.impression_world import ImpressionWorld
-    from unskew.progress import progress_bars
+    from unskew.base.progress import progress_bars
+    from unskew.data.datasets.impression_files import write_world
+    from unskew.data.datasets.impression_world import ImpressionWorld
 
     options = loader_options(option or (), ImpressionWorld, flags)
     known = set(ImpressionWorld.__dataclass_fields__)
@@ -77,7 +77,7 @@ def make_data(
             progress=progress,
         )
     if json is not None:
-        from unskew.io.files import write_json
+        from unskew.base.files import write_json
 
         write_json(json, {**asdict(done), "folder": str(done.folder)})
     kept = f", {done.files_kept} of them from an earlier call" if done.files_kept else ""

@@ -36,7 +36,7 @@ def methods(
     if name is not None:
         _show_parameters(name)
         return
-    from unskew.registry import METHODS, REGISTRIES
+    from unskew.base.registry import METHODS, REGISTRIES
 
     table = Table(title="Debiasing methods", title_justify="left")
     for title in ("name", "paper", "needs", "when to use it"):
@@ -69,8 +69,8 @@ def _show_parameters(name: str) -> None:
     """A table of parameters for each thing of this name."""
     from rich.table import Table
 
+    from unskew.base.errors import ParameterError
     from unskew.cli.console import plain_console
-    from unskew.errors import ParameterError
 
     found = list(_called(name))
     if not found:
@@ -89,8 +89,8 @@ def _show_parameters(name: str) -> None:
 
 def _called(name: str) -> Iterator[tuple[str, Any]]:
     """The parts of a run, and the datasets, of a name; a backbone is one of a propensity too."""
+    from unskew.base.registry import REGISTRIES
     from unskew.propensity import UNCERTAINTIES
-    from unskew.registry import REGISTRIES
 
     for registry in REGISTRIES:
         for each in (name, name.replace("-", "_")):

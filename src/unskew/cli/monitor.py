@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.plain_text import plain
 from unskew.cli.audit import EXIT_HEALTHY, EXIT_MISCALIBRATED
-from unskew.errors import DataError, ParameterError
-from unskew.plain_text import plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,7 +113,7 @@ def _settings(
     """Return what was asked for, or None where the store exists and nothing was named."""
     from unskew.audit.monitor_store import MonitorSettings, MonitorStore
     from unskew.audit.periods import By
-    from unskew.io.stream import Roles
+    from unskew.data.stream import Roles
 
     known = MonitorStore.load(store).settings if store.exists() else None
     if known is not None and not any((*columns.values(), by, time, maturity, zone != "UTC")):
@@ -140,9 +140,9 @@ def _add(
     store: Path, files: list[str] | None, settings: MonitorSettings | None, as_of: str | None, latest: bool
 ) -> int:
     from unskew.audit.monitor_add import add
+    from unskew.base.progress import progress_bars
     from unskew.cli.places import table_files
-    from unskew.log.splitting import moment
-    from unskew.progress import progress_bars
+    from unskew.data.splitting import moment
 
     if not files:
         raise ParameterError("there is nothing to add", remedy="give FILE... after --add")
@@ -158,8 +158,8 @@ def _add(
 
 
 def _look(store: Path, report: Path | None, no_report: bool, json: Path | None, **limits: Any) -> int:
+    from unskew.base.files import whole_file, write_json
     from unskew.cli.places import check_outputs
-    from unskew.io.files import whole_file, write_json
 
     if report is not None and no_report:
         raise ParameterError("--report has no effect with --no-report", remedy="leave one of them out")

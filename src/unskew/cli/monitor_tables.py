@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from unskew.audit.monitor import MonitorResult, SegmentHistory
+from unskew.base.plain_text import plain
 from unskew.cli.console import plain_console, print_verdict
-from unskew.plain_text import plain
 from unskew.report.text_tables import figure_table
 
 SHOWN = 10

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 
 FLAGS = {"name": "--data", "root": "--root", "protocol": "--protocol"}
 """Arguments of every loader that have a flag of their own."""
@@ -107,7 +107,7 @@ def loader_options(
 
     Examples
     --------
-    >>> from unskew.datasets import DATASETS
+    >>> from unskew.data.datasets import DATASETS
     >>> loader_options(["n_users=200", "density=.12"], DATASETS["synthetic"])
     {'n_users': 200, 'density': 0.12}
     """

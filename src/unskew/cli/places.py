@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 
 LARGEST_SEED = 2**32 - 1
 """What NumPy, torch and scikit-learn all take."""
@@ -30,7 +30,7 @@ def check_outputs(
         Files and folders that the command reads. No output may be one of them or, where it is a folder, lie
         in it; nor may they lie in a folder that is written.
     """
-    from unskew.io.files import check_file
+    from unskew.base.files import check_file
 
     outputs = {flag: path for flag, path in files.items() if path is not None}
     for flag, path in outputs.items():
@@ -52,7 +52,7 @@ def check_outputs(
 
 def rows_outputs(out: str) -> tuple[dict[str, Path], dict[str, Path]]:
     """``--out`` of rows for :func:`check_outputs`: as a file, or as a folder of part files."""
-    from unskew.io.row_files import is_folder
+    from unskew.data.row_files import is_folder
 
     found = {"--out": Path(out)}
     return ({}, found) if is_folder(out) else (found, {})
@@ -68,7 +68,7 @@ def check_seed(seed: int) -> None:
 
 def table_files(given: Iterable[str]) -> list[Path]:
     """The files that tables are read from; an empty name, which would mean every file here, is an error."""
-    from unskew.io.tables import expand_paths
+    from unskew.base.tables import expand_paths
 
     names = list(given)
     if not all(names):
@@ -78,7 +78,7 @@ def table_files(given: Iterable[str]) -> list[Path]:
 
 def name_of_tables(given: str, otherwise: str) -> str:
     """What outputs of some files are called after: the file, or the last folder with a name."""
-    from unskew.io.tables import GLOB_MARKS
+    from unskew.base.tables import GLOB_MARKS
 
     for part in reversed(Path(given).parts):
         name = part.split(".")[0] if part == Path(given).name else part
@@ -89,7 +89,7 @@ def name_of_tables(given: str, otherwise: str) -> str:
 
 def run_files(run: Path) -> list[Path]:
     """A run folder as something that is read; for another folder, reading it says what is missing."""
-    from unskew.io.files import CONFIG
+    from unskew.base.files import CONFIG
 
     return [run] if (run / CONFIG).exists() else []
 

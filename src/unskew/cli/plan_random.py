@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 
 
 def plan_random(
@@ -65,7 +65,7 @@ def plan_random(
         refuse(context, ("model", "slate", "device"), "on scored files")
     outputs = {"--json": json, "--markdown": markdown, "--picture": picture}
     check_outputs(outputs, read=[each for each in (first, second) if each is not None])
-    from unskew.io.files import write_json, write_text
+    from unskew.base.files import write_json, write_text
     from unskew.offpolicy.plan import PLANNED_METRICS, plan_random
 
     columns = {"user": user, "item": item, "score": score}

@@ -42,13 +42,13 @@ def reproduce(
     json: Annotated[Path | None, typer.Option(help="Write the comparisons to this file too.")] = None,
 ) -> None:
     """Print the paper's tables beside the published numbers, and draw its figures."""
+    from unskew.base.files import write_text
+    from unskew.base.progress import progress_bars
     from unskew.cli.console import plain_console
     from unskew.cli.places import check_outputs, check_seed
-    from unskew.datasets import DATASETS
-    from unskew.io.files import write_text
-    from unskew.progress import progress_bars
-    from unskew.reproduce.reproduce import reproduce as run
-    from unskew.reproduce.reproduction import ReproduceConfig
+    from unskew.data.datasets import DATASETS
+    from unskew.study.reproduce import reproduce as run
+    from unskew.study.reproduction import ReproduceConfig
 
     check_seed(seed)
     if data is not None:

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from unskew import processes
+from unskew.base import processes
+from unskew.base.errors import CollapseWarning, DataError, ParameterError
+from unskew.base.plain_text import listed, plain
 from unskew.cli.brief_help import HelpAll
 from unskew.cli.config_file import defaults_of_file, options_of_file, parameters
 from unskew.cli.config_file import save_config as write_config
 from unskew.cli.options import LogJson, MLflow, TensorBoard
-from unskew.errors import CollapseWarning, DataError, ParameterError
-from unskew.plain_text import listed, plain
 
 OF_FILES = (
     "test", "test_is", "unbiased", "user", "item", "click", "conversion", "space", "known_propensity",
@@ -254,14 +254,14 @@ def run(
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
     import unskew as us
+    from unskew.base.files import check_target, write_json, write_text
+    from unskew.base.tables import column_names, is_place
     from unskew.cli import say
     from unskew.cli.options import FLAGS, clip, feature_options, is_default, loader_options, names_in, refuse
     from unskew.cli.places import check_outputs, check_seed, name_of_tables, plain_name, table_files
-    from unskew.datasets import DATASETS
-    from unskew.io.files import check_target, write_json, write_text
-    from unskew.io.parquet_places import SCHEME
-    from unskew.io.row_groups import RowGroups
-    from unskew.io.tables import column_names, is_place
+    from unskew.data.datasets import DATASETS
+    from unskew.data.parquet_places import SCHEME
+    from unskew.data.row_groups import RowGroups
 
     is_file = data not in DATASETS and (is_place(data) or (Path(root or "") / data).exists())
     if not is_file:
@@ -345,8 +345,8 @@ def run(
     if test_is not in (None, "random", "logged"):
         raise ParameterError(f"--test-is must be random or logged, not {test_is!r}", remedy="give either")
 
+    from unskew.base.progress import progress_bars
     from unskew.cli.run_tables import print_run, print_schema
-    from unskew.progress import progress_bars
     from unskew.run.run_memory import memory_sentence
     from unskew.run.search_plan import search_plan
     from unskew.run.sizes import SAID_SECONDS, estimate_in_words, estimated_seconds

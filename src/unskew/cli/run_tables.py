@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE
 from rich.table import Table
 
+from unskew.base.plain_text import plain
 from unskew.cli.console import plain_console
 from unskew.metrics.judgement import differs
 from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
-from unskew.plain_text import plain
 from unskew.report.finding import collapsed_sentences, sampled, units
 from unskew.report.words import COLLAPSED_MARK
 
 if TYPE_CHECKING:
-    from unskew.datasets import Dataset
-    from unskew.datasets.streams import StreamedDataset
+    from unskew.data.datasets import Dataset
+    from unskew.data.datasets.streams import StreamedDataset
     from unskew.report.finding import Finding
 
 MARKS = {"good": "✓", "bad": "✗", "open": "?"}

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from unskew.base.errors import ParameterError
+from unskew.base.plain_text import plain
 from unskew.cli.options import LogJson
-from unskew.errors import ParameterError
-from unskew.plain_text import plain
 
 
 def score(
@@ -60,7 +60,7 @@ def score(
         )
 
     from unskew.cli.places import check_outputs, rows_outputs, run_files, table_files
-    from unskew.io.row_files import check_rows_target
+    from unskew.data.row_files import check_rows_target
 
     file, folder = rows_outputs(out)
     check_outputs(
@@ -68,7 +68,7 @@ def score(
     )
     new = check_rows_target(out, overwrite=overwrite)
 
-    from unskew.progress import progress_bars
+    from unskew.base.progress import progress_bars
     from unskew.run.scoring import score_pairs
 
     with progress_bars(log_json=log_json) as progress:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 
 TOKEN_VARIABLE = "UNSKEW_TOKEN"
 

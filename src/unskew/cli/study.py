@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unskew.base.errors import ParameterError
+from unskew.base.plain_text import plain
 from unskew.cli import RESUME, interrupted
 from unskew.cli.options import LogJson, MLflow, TensorBoard
-from unskew.errors import ParameterError
-from unskew.plain_text import plain
 
 if TYPE_CHECKING:
     from unskew.study.engine import StudyResult
@@ -71,7 +71,7 @@ def study(
 
 
 def _run(grid: Grid, out: Path, device: str, json: Path | None, **logs: Any) -> None:
-    from unskew.progress import progress_bars
+    from unskew.base.progress import progress_bars
     from unskew.study.engine import run_study
 
     try:
@@ -84,7 +84,7 @@ def _run(grid: Grid, out: Path, device: str, json: Path | None, **logs: Any) -> 
     made = result.summaries()
     result.write_pages()
     if json is not None:
-        from unskew.io.files import write_json
+        from unskew.base.files import write_json
 
         figures = {name: summary.to_dict() for name, summary in made.items()}
         write_json(json, {"name": grid.name, "notes": list(result.notes), **figures})

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from unskew.base.errors import ParameterError
 from unskew.cli.options import LogJson, clip
-from unskew.errors import ParameterError
 
 TO_TRAIN = (
     "user", "item", "propensity", "features", "ignore", "allow_leak", "device", "stream",
@@ -112,7 +112,7 @@ def weights(
     check_outputs({**file, "--json": json, "--log-json": log_json}, folders=folder, read=table_files(files))
 
     from unskew.audit import write_weights
-    from unskew.progress import progress_bars
+    from unskew.base.progress import progress_bars
 
     both: dict[str, Any] = {
         "outcome": outcome,
@@ -144,7 +144,7 @@ def weights(
                 progress=progress,
             )
     if json is not None:
-        from unskew.io.files import write_json
+        from unskew.base.files import write_json
 
         write_json(json, result.to_dict())
     from unskew.cli.audit_tables import print_weights

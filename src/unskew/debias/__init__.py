@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from unskew.base.registry import METHODS, register
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, State, clicks
 from unskew.debias.storage import load_model
-from unskew.registry import METHODS, register
 
 __all__ = [
     "METHODS",

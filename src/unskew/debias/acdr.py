@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.estimator import require_at_least
+from unskew.base.registry import register
+from unskew.debias import losses
 from unskew.debias.imputation import JointLearning
+from unskew.debias.losses import inverse_weight
 from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, State
 from unskew.debias.towers import Source, Tasks, WithTower, held_out
-from unskew.estimator import require_at_least
-from unskew.losses import inverse_weight
-from unskew.registry import register
 from unskew.training import Pass, Step
 
 

@@ -9,7 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.estimator import require_above, require_at_least, require_in
+from unskew.base.registry import register
+from unskew.debias import losses
 from unskew.debias.method import Counted, Debiaser
 from unskew.debias.setting import (
     Batch,
@@ -20,8 +22,6 @@ from unskew.debias.setting import (
     Stage,
     clicks,
 )
-from unskew.estimator import require_above, require_at_least, require_in
-from unskew.registry import register
 from unskew.training import Pass, Step
 
 

@@ -8,12 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew import losses
-from unskew.backbones.backbone import Embedded, Network
+from unskew.base.estimator import require_at_least, require_choice, require_in
+from unskew.base.registry import register
+from unskew.debias import losses
 from unskew.debias.imputation import HOSTS, Hosted
 from unskew.debias.setting import Batch, Setting
-from unskew.estimator import require_at_least, require_choice, require_in
-from unskew.registry import register
+from unskew.learners.backbone import Embedded, Network
 from unskew.training import evaluating
 
 

@@ -9,15 +9,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew import losses
-from unskew.backbones import Backbone, Intercept, UserIntercept
+from unskew.base.estimator import require, require_above, require_at_least
+from unskew.base.registry import register
+from unskew.debias import losses
 from unskew.debias.imputation import JointLearning
+from unskew.debias.losses import inverse_weight
 from unskew.debias.method import Counted
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, clicks
 from unskew.debias.towers import clicked
-from unskew.estimator import require, require_above, require_at_least
-from unskew.losses import inverse_weight
-from unskew.registry import register
+from unskew.learners import Backbone, Intercept, UserIntercept
 from unskew.training import Pass, Step
 
 LEAST = 1e-6

@@ -7,7 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.estimator import require_above
+from unskew.base.registry import register
+from unskew.debias import losses
 from unskew.debias.imputation import (
     require_target_clip,
     tell_of_far_targets,
@@ -16,8 +18,6 @@ from unskew.debias.imputation import (
 )
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State
-from unskew.estimator import require_above
-from unskew.registry import register
 from unskew.training import Pass, Step
 
 

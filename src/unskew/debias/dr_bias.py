@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from unskew.base.registry import register
 from unskew.debias.imputation import JointLearning
-from unskew.losses import bias_weight
-from unskew.registry import register
+from unskew.debias.losses import bias_weight
 
 
 @register(order=150)

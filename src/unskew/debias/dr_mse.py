@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from unskew.base.estimator import require_in
+from unskew.base.registry import register
 from unskew.debias.imputation import JointLearning
-from unskew.estimator import require_in
-from unskew.losses import error_weight
-from unskew.registry import register
+from unskew.debias.losses import error_weight
 
 
 @register(order=160)

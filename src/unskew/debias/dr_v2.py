@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.estimator import require, require_choice
+from unskew.base.registry import register
+from unskew.debias import losses
 from unskew.debias.ips_v2 import IPSV2
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.towers import Tasks
-from unskew.estimator import require, require_choice
-from unskew.registry import register
 
 
 @register(order=110)

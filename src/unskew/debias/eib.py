@@ -9,11 +9,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from unskew.base.estimator import require
+from unskew.base.registry import register
 from unskew.debias.imputation import JointLearning
 from unskew.debias.method import Counted
 from unskew.debias.setting import Batch, Plan, Setting
-from unskew.estimator import require
-from unskew.registry import register
 
 
 @register(order=40)

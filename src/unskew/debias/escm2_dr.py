@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.estimator import require_choice
+from unskew.base.registry import register
+from unskew.debias import losses
+from unskew.debias.losses import FormName
+from unskew.debias.losses.forms import FORMS
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.towers import MultiTask, Tasks
-from unskew.estimator import require_choice
-from unskew.losses import FormName
-from unskew.losses.forms import FORMS
-from unskew.registry import register
 
 
 @register(order=140)

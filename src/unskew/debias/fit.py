@@ -14,20 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unskew import processes
-from unskew.backbones import Network
+from unskew.base import processes
+from unskew.base.errors import ParameterError
+from unskew.base.estimator import plain_params
+from unskew.base.progress import Progress
+from unskew.base.seeds import Replica, stream
+from unskew.data import Log, StreamedLog, require_log
+from unskew.data.digest import digest_of
+from unskew.data.splitting import SplitBy
 from unskew.debias.setting import Observed, ObservedSampler, Setting, Stage
-from unskew.errors import ParameterError
-from unskew.estimator import plain_params
-from unskew.io.digest import digest_of
-from unskew.log import Log, StreamedLog, require_log
-from unskew.log.splitting import SplitBy
-from unskew.losses.means import weighted_mean
+from unskew.learners import Network
 from unskew.metrics.collapse import Collapsed, Learned, learned
-from unskew.progress import Progress
 from unskew.propensity.given import GivenPropensities, PropensitiesOfRows
 from unskew.propensity.streamed import StreamedRows
-from unskew.seeds import Replica, stream
 from unskew.training import (
     History,
     PartsOfEpochs,
@@ -46,6 +45,7 @@ from unskew.training.checkpoint import once
 from unskew.training.held_out import BY_PAIR, SHARED_SEED, Ends, HeldOut, Split
 from unskew.training.inference import logits
 from unskew.training.kept import Kept
+from unskew.training.means import weighted_mean
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
 from unskew.training.reader import Reader
 from unskew.training.validation import ValidationLoss

@@ -8,13 +8,13 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.estimator import require_at_least, require_in
+from unskew.base.registry import register
+from unskew.debias import losses
 from unskew.debias.imputation import Copy, JointLearning
+from unskew.debias.losses import variance_weight
 from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage
 from unskew.debias.towers import Source, Tasks, WithTower
-from unskew.estimator import require_at_least, require_in
-from unskew.losses import variance_weight
-from unskew.registry import register
 from unskew.training import Pass, Step
 
 

@@ -10,11 +10,11 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.estimator import require, require_above, require_choice
+from unskew.debias import losses
+from unskew.debias.losses import FORMS, FormName, ImputationForm, bias_weight, inverse_weight, variance_weight
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, clicks
-from unskew.estimator import require, require_above, require_choice
-from unskew.losses import FORMS, FormName, ImputationForm, bias_weight, inverse_weight, variance_weight
 from unskew.training import Pass, Step
 
 Copy = Literal["epoch", "batch", "none", "host"]

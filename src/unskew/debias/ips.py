@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.registry import register
+from unskew.debias import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, Setting
-from unskew.registry import register
 
 
 @register(order=20)

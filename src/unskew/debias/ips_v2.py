@@ -9,11 +9,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.estimator import require, require_above, require_choice
+from unskew.base.registry import register
+from unskew.debias import losses
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
 from unskew.debias.towers import ClickTower, Tasks, WithTower
-from unskew.estimator import require, require_above, require_choice
-from unskew.registry import register
 from unskew.training import Pass, Step
 
 

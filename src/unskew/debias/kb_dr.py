@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from unskew.base.registry import register
 from unskew.debias.imputation import JointLearning
 from unskew.debias.kb_ips import Balanced
+from unskew.debias.losses import inverse_weight
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
-from unskew.losses import inverse_weight
-from unskew.registry import register
 from unskew.training import Pass, Step
 
 

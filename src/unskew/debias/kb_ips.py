@@ -8,12 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.estimator import require_above, require_at_least, require_choice
+from unskew.base.registry import register
+from unskew.debias import losses
+from unskew.debias.losses.balance import Kernel
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
-from unskew.estimator import require_above, require_at_least, require_choice
-from unskew.losses.balance import Kernel
-from unskew.registry import register
 from unskew.training import Pass, Step, evaluating
 
 

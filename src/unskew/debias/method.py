@@ -16,12 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.backbones import Backbone, Network, NeuMF
-from unskew.calibration.recalibration import NONE, Recalibration, require_kind
-from unskew.debias.fit import Job, Trained, train_replicas, train_sets
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
-from unskew.errors import DataError, ParameterError
-from unskew.estimator import (
+from unskew.base.columns import is_frame
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import (
     Estimator,
     require,
     require_at_least,
@@ -32,16 +29,19 @@ from unskew.estimator import (
     require_share,
     require_types,
 )
-from unskew.io.columns import is_frame
-from unskew.log import Encoders, Log, Rows, Schema, StreamedLog, require_log
-from unskew.log.checks import require_both_clicks
-from unskew.log.splitting import SplitBy
+from unskew.base.progress import SILENT, Progress
+from unskew.base.seeds import Replica, as_seeds, replicas_of, stream
+from unskew.calibration.recalibration import NONE, Recalibration, require_kind
+from unskew.data import Encoders, Log, Rows, Schema, StreamedLog, require_log
+from unskew.data.checks import require_both_clicks
+from unskew.data.splitting import SplitBy
+from unskew.debias.fit import Job, Trained, train_replicas, train_sets
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
+from unskew.learners import Backbone, Network, NeuMF
 from unskew.metrics import WeightDiagnostics
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
-from unskew.progress import SILENT, Progress
 from unskew.propensity.given import GivenPropensities, given_propensities, streamed_propensities
-from unskew.seeds import Replica, as_seeds, replicas_of, stream
 from unskew.training import Pass, Step, fitted, resolve_device
 from unskew.training.ensemble import MOST_MEMBERS, interval, require_several, spread
 from unskew.training.held_out import Cells, Ends, Split
@@ -112,7 +112,7 @@ class Debiaser(Estimator):
     -----
     After ``fit``, ``history_`` and ``validation_loss_`` have a column for every member, those of a seed side
     by side. ``collapsed_`` lists the networks and seeds that learned nothing (the rule is that of
-    :func:`unskew.metrics.collapse.learned`), and a :class:`unskew.errors.CollapseWarning` named them.
+    :func:`unskew.metrics.collapse.learned`), and a :class:`unskew.base.errors.CollapseWarning` named them.
     ``start_`` is what it started from, None for fresh weights; its ``changes(model, log)`` has what changed.
     """
 
@@ -215,7 +215,7 @@ class Debiaser(Estimator):
         *,
         drawn: bool = True,
     ) -> dict[str, Network]:
-        """Networks of one replica per seed (:attr:`unskew.seeds.Replica.own`), which do not depend on each
+        """Networks of one replica per seed (``Replica.own``), which do not depend on each
         other; without a device they stay where they are made. ``drawn`` is as in
         ``Backbone.build``."""
         schema = schema.select(self.fields)

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from unskew.base.registry import register
 from unskew.debias.imputation import Copy, JointLearning
-from unskew.losses import variance_weight
-from unskew.registry import register
+from unskew.debias.losses import variance_weight
 
 
 @register(order=70)

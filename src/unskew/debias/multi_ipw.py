@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from unskew.base.registry import register
 from unskew.debias.escm2_ips import ESCM2IPS
-from unskew.registry import register
 
 
 @register(order=190)

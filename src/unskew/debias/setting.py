@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.backbones import Network
-from unskew.backbones.layers import settle
-from unskew.log import Log, Rows
-from unskew.log.splitting import SplitBy
+from unskew.data import Log, Rows
+from unskew.data.splitting import SplitBy
+from unskew.learners import Network
+from unskew.learners.layers import settle
 from unskew.propensity.given import GivenPropensities
 from unskew.training import Pass, Population, Sample, Sampler, rows_of
 from unskew.training.held_out import SHARED_SEED, Cells, Ends, HeldOut, split_parts

@@ -8,14 +8,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew import losses
-from unskew.backbones import Intercept
+from unskew.base.estimator import require_above, require_at_least
+from unskew.base.registry import register
+from unskew.debias import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State
-from unskew.estimator import require_above, require_at_least
-from unskew.losses.means import weighted_mean
-from unskew.registry import register
+from unskew.learners import Intercept
 from unskew.training import Pass, Step
+from unskew.training.means import weighted_mean
 
 
 class Centre(State):

@@ -10,14 +10,14 @@ from typing import Any
 
 from torch import Tensor
 
-from unskew import processes
+from unskew.base import processes
+from unskew.base.errors import ParameterError, RunFolderError
+from unskew.base.files import CONFIG
+from unskew.base.registry import METHODS
 from unskew.calibration.recalibration import Recalibration
+from unskew.data.splitting import SplitBy
 from unskew.debias.method import Debiaser
-from unskew.errors import ParameterError, RunFolderError
-from unskew.io.files import CONFIG
-from unskew.log.splitting import SplitBy
 from unskew.metrics.collapse import REMEDIES, Collapsed
-from unskew.registry import METHODS
 from unskew.training import resolve_device
 from unskew.training.held_out import Split
 from unskew.training.saved import (

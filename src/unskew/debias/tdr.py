@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.estimator import require, require_choice
+from unskew.base.registry import register
+from unskew.debias import losses
 from unskew.debias.imputation import Hosted
 from unskew.debias.setting import Batch, Setting, State
-from unskew.estimator import require, require_choice
-from unskew.registry import register
 
 HOSTS_OF_TDR = ("dr-jl", "mrdr")
 

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.estimator import require, require_above, require_at_least
 from unskew.calibration import Platt
+from unskew.debias import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, State
-from unskew.estimator import require, require_above, require_at_least
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import least_error_clip
 from unskew.propensity.diagnosis import average, propensity_figures

@@ -10,14 +10,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from unskew import losses
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import require_above, require_at_least
+from unskew.base.registry import register
+from unskew.data import Log, StreamedLog
+from unskew.debias import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, Plan, Setting, State, clicks
 from unskew.debias.towers import held_out
-from unskew.errors import DataError, ParameterError
-from unskew.estimator import require_above, require_at_least
-from unskew.log import Log, StreamedLog
-from unskew.registry import register
 from unskew.training import Pass, Step
 
 

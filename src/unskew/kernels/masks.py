@@ -1,4 +1,4 @@
-"""Dropout masks on a CPU as a compiled loop: :func:`unskew.backbones.noise.plain_mask`, bit for bit."""
+"""Dropout masks on a CPU as a compiled loop: :func:`unskew.learners.noise.plain_mask`, bit for bit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unskew.compiled import compiled
+from unskew.base.compiled import compiled
 
 _GOLDEN = np.uint32(0x9E3779B9)
 _MIX_1, _MIX_2 = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)

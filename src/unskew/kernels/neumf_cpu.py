@@ -1,6 +1,6 @@
 """NeuMF's tower in one go on a CPU, replica by replica: products by BLAS, everything between them compiled.
 
-:func:`neumf_logits` computes what the layers of :mod:`unskew.backbones.neumf` compute one by one. A task is
+:func:`neumf_logits` computes what the layers of :mod:`unskew.learners.neumf` compute one by one. A task is
 one replica's batch, or a part of it where there are fewer replicas than threads; what it touches stays in a
 core's cache. The parts' gradients are added up.
 """
@@ -28,7 +28,7 @@ TILE = 1024
 
 
 class Sink(Protocol):
-    """What takes the gradients of a table's rows (:class:`unskew.backbones.tables.LazyRows`)."""
+    """What takes the gradients of a table's rows (:class:`unskew.learners.tables.LazyRows`)."""
 
     def read(self, codes: Tensor) -> None:
         """Bring rows up to date."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.compiled import compiled
+from unskew.base.compiled import compiled
 
 # Sums may be reordered, which makes them SIMD; NaN and infinities stay what they are.
 _FAST = {"reassoc", "contract", "nsz"}

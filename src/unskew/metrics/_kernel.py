@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.compiled import compiled
+from unskew.base.compiled import compiled
 from unskew.metrics.limits import LIKELIHOOD_FLOOR, OFFSET_BITS, SMALLEST
 
 BLOCK = 512

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 from unskew.metrics.cell_sums import both
 from unskew.metrics.chunks import chunks, validate
 from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, require_arrays, require_rows

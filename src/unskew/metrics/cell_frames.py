@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.errors import DataError
-from unskew.io.tables import FrameInMemory, concatenate, read_files, require_columns, sources
+from unskew.base.errors import DataError
+from unskew.base.tables import FrameInMemory, concatenate, read_files, require_columns, sources
 from unskew.metrics.cell_sums import CellSums
 from unskew.metrics.sketch_grid import MOST_BINS, MOST_MANTISSA_BITS, grid
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError
-from unskew.io.numbers import parts_of
+from unskew.base.errors import DataError
+from unskew.base.numbers import parts_of
 
 CONVERTED_ROWS = 1 << 18
 """Rows a chunk where a conversion of type must copy: bounds the extra memory."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 
 Clip = float | Literal["auto"]
 """A number in (0, 1), or ``"auto"`` for :func:`least_error_clip`."""

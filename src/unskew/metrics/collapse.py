@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit, stdtrit
 
-from unskew.errors import CollapseWarning
+from unskew.base.errors import CollapseWarning
 from unskew.metrics.score_cells import cells_of
 from unskew.metrics.sketch import CalibrationSketch
 

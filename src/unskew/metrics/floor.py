@@ -7,13 +7,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.estimator import require_choice, require_range
+from unskew.base.estimator import require_choice, require_range
+from unskew.base.seeds import as_seed
 from unskew.metrics.limits import MOST_RESAMPLES, SMALLEST
 from unskew.metrics.score_cells import bin_sums, cells_of, occupied_bin
 from unskew.metrics.sketch import CalibrationSketch
 from unskew.metrics.sketch_grid import Rule
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
-from unskew.seeds import as_seed
 
 Array = NDArray[np.float64]
 

@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, ParameterError
-from unskew.estimator import require_range, require_share
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import require_range, require_share
+from unskew.base.seeds import as_seed
 from unskew.metrics.binned import DEFAULT_RELATIVE_BINS
 from unskew.metrics.cell_sums import both
 from unskew.metrics.floor import BATCH, FEW_ROWS, drawn_noise
@@ -20,7 +21,6 @@ from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, 
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
 from unskew.metrics.sketch_grid import Rule
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
-from unskew.seeds import as_seed
 
 Array = NDArray[np.float64]
 BinnedMetric = Literal["ece", "adaptive_ece", "wce", "relative_error"]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from scipy.special import ndtr, ndtri
 
-from unskew.estimator import require, require_share
+from unskew.base.estimator import require, require_share
 from unskew.metrics.intervals import Interval
 from unskew.metrics.proper import ChanceTest, auc_beyond_chance
 from unskew.metrics.registry import metric

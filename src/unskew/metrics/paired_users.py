@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.metrics.proper import auc
 from unskew.metrics.ranking import user_ranking

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unskew.estimator import require_share
+from unskew.base.estimator import require_share
 from unskew.metrics.reliability import frequency_rows, wilson
 from unskew.metrics.score_cells import cells_of
 from unskew.metrics.sketch import CalibrationSketch

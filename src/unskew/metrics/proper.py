@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from unskew.errors import DataError
-from unskew.estimator import require_share
+from unskew.base.errors import DataError
+from unskew.base.estimator import require_share
 from unskew.metrics.chunks import chunks, validate
 from unskew.metrics.score_cells import Spacing, bin_sums, cells_of, exact_cells, require_arrays, require_rows
 from unskew.metrics.sketch import CalibrationSketch

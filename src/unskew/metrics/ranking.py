@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, ParameterError
-from unskew.io.numbers import array_of, without_mask
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.numbers import array_of, without_mask
 
 DEFAULT_KS = (2, 4, 6)
 """The cut-offs of the paper's tables."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from unskew.estimator import require_share
+from unskew.base.estimator import require_share
 from unskew.metrics.cell_sums import both
 from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin
 from unskew.metrics.sketch import CalibrationSketch

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, ParameterError
-from unskew.io.numbers import parts_of
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.numbers import parts_of
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
 
 if TYPE_CHECKING:

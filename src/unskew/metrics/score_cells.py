@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, ParameterError
-from unskew.estimator import require_choice
-from unskew.io.numbers import parts_of
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import require_choice
+from unskew.base.numbers import parts_of
 from unskew.metrics.cell_sums import both
 from unskew.metrics.chunks import DEFAULT_NAMES, Names, chunks, validate
 from unskew.metrics.limits import LIKELIHOOD_FLOOR, SMALLEST

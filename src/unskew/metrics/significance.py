@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from unskew.errors import DataError
-from unskew.estimator import require_choice, require_share
+from unskew.base.errors import DataError
+from unskew.base.estimator import require_choice, require_share
 from unskew.metrics.user_bootstrap import DEFAULT_LEVEL
 
 Test = Literal["t", "wilcoxon"]

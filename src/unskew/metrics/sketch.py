@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, ParameterError
-from unskew.io.files import whole_file
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.files import whole_file
 from unskew.metrics.cell_sums import CellSums, both
 from unskew.metrics.chunks import Names, ScoreChunk, chunks, validate
 from unskew.metrics.sketch_grid import SketchGrid, grid

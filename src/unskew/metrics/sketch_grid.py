@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.estimator import require_choice, require_whole
+from unskew.base.estimator import require_choice, require_whole
 from unskew.metrics.limits import OFFSET_BITS, SMALLEST
 
 Rule = Literal["paper", "netcal"]

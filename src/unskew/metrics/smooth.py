@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 from unskew.metrics.score_cells import cells_of
 from unskew.metrics.sketch import CalibrationSketch
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from unskew.seeds import stream
+from unskew.base.seeds import stream
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, chdtri
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 from unskew.metrics.limits import SMALLEST
 from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin
 from unskew.metrics.sketch import CalibrationSketch

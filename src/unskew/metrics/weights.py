@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from unskew.errors import DataError, ParameterError
-from unskew.io.numbers import parts_of
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.numbers import parts_of
 from unskew.metrics.clip import Clip, resolve_clip
 
 

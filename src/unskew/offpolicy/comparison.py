@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from unskew.errors import ParameterError
-from unskew.log import Log
+from unskew.base.errors import ParameterError
+from unskew.data import Log
 from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import (
     FEW_EFFECTIVE_ROWS,

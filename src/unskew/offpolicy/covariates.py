@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.log import Log
+from unskew.data import Log
 from unskew.offpolicy.evidence import Atoms, Evidence
 
 Floats = NDArray[np.float64]

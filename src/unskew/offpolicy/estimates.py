@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from unskew.errors import DataError
-from unskew.log import Log
+from unskew.base.errors import DataError
+from unskew.data import Log
 from unskew.metrics.clip import Clip
 from unskew.metrics.limits import DEFAULT_RESAMPLES
 from unskew.offpolicy.covariates import Balance

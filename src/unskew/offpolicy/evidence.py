@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.log import Log
-from unskew.seeds import stream
+from unskew.base.seeds import stream
+from unskew.data import Log
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

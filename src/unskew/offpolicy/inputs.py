@@ -11,10 +11,10 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, NotFittedError, ParameterError
-from unskew.estimator import require, require_choice, require_range, require_share
-from unskew.io.numbers import without_mask
-from unskew.log import Log
+from unskew.base.errors import DataError, NotFittedError, ParameterError
+from unskew.base.estimator import require, require_choice, require_range, require_share
+from unskew.base.numbers import without_mask
+from unskew.data import Log
 from unskew.metrics.limits import DEFAULT_RESAMPLES, MOST_RESAMPLES
 from unskew.metrics.registry import metric
 from unskew.offpolicy.evidence import Evidence

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from unskew.errors import DataError, ParameterError
-from unskew.estimator import require, require_share
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import require, require_share
 from unskew.metrics.judgement import LEAST_POWER
 from unskew.metrics.paired_users import PairedUsers, paired_users
 from unskew.metrics.registry import MISSING

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
+from unskew.base.columns import column_of, frame_of, number_column
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.seeds import stream
+from unskew.base.tables import column_names, read_table
+from unskew.data import Log
 from unskew.debias import load_model
-from unskew.errors import DataError, ParameterError
-from unskew.io.columns import column_of, frame_of, number_column
-from unskew.io.tables import column_names, read_table
-from unskew.log import Log
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.offpolicy.comparison import compare
 from unskew.offpolicy.evidence import pairs_of
 from unskew.offpolicy.inputs import OffPolicyMetric
 from unskew.offpolicy.run_folder import facts_of, models_of, training_log, with_row_features
-from unskew.seeds import stream
 from unskew.training.saved import SavedFolder
 
 Floats = NDArray[np.float64]

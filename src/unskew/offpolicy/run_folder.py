@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from unskew.base.columns import column_of, frame_of
+from unskew.base.errors import DataError, ParameterError, RunFolderError
+from unskew.base.files import ROW_FEATURES
+from unskew.data import Category, Log, Rows, Space
+from unskew.data.kinds import TimePart
+from unskew.data.values import Values, arrow_of, values_of
 from unskew.debias import Debiaser, load_model
-from unskew.errors import DataError, ParameterError, RunFolderError
-from unskew.io.columns import column_of, frame_of
-from unskew.io.files import ROW_FEATURES
-from unskew.log import Category, Log, Rows, Space
-from unskew.log.kinds import TimePart
-from unskew.log.values import Values, arrow_of, values_of
 from unskew.offpolicy.comparison import Comparison, compare
 from unskew.training.saved import SavedFolder
 

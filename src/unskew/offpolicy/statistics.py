@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import gammaln
 
+from unskew.base.seeds import stream
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.offpolicy.evidence import Atoms, Evidence
 from unskew.offpolicy.inputs import Estimator, OffPolicyMetric
 from unskew.offpolicy.weighing import Contribution, Weighted
-from unskew.seeds import stream
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

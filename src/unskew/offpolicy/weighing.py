@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from unskew.log import Log
+from unskew.data import Log
 from unskew.offpolicy.covariates import Balance, Covariate, balance_of, balanced_by, covariates_of
 from unskew.offpolicy.evidence import Evidence
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
+from unskew.base.registry import BACKBONES, PROPENSITIES
 from unskew.propensity.choice import Choice, Tried, choose_propensity
 from unskew.propensity.column import ColumnPropensity
 from unskew.propensity.crossfit import logit_offset
@@ -26,7 +27,6 @@ from unskew.propensity.uncertainty import (
     Uncertainty,
     make_uncertainty,
 )
-from unskew.registry import BACKBONES, PROPENSITIES
 
 __all__ = [
     "PROPENSITIES",

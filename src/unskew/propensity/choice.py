@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unskew.errors import CollapseWarning, ParameterError, TrainingError
-from unskew.log import Log, StreamedLog
-from unskew.progress import SILENT, Progress
+from unskew.base.errors import CollapseWarning, ParameterError, TrainingError
+from unskew.base.progress import SILENT, Progress
+from unskew.data import Log, StreamedLog
 from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.network import Propensity
 from unskew.propensity.popularity import PopularityPropensity

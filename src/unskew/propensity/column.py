@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch.nn import Module
 
-from unskew.errors import DataError, UnskewError
-from unskew.log import Log, Rows, Schema
-from unskew.progress import Progress
+from unskew.base.errors import DataError, UnskewError
+from unskew.base.progress import Progress
+from unskew.data import Log, Rows, Schema
 from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.given import column_of, require_probabilities
 from unskew.propensity.per_replica import PerReplica

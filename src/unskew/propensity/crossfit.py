@@ -16,15 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import require
+from unskew.base.seeds import stream
 from unskew.calibration import Calibrator, Multicalibrated
-from unskew.errors import DataError, ParameterError
-from unskew.estimator import require
-from unskew.log import Rows
+from unskew.data import Rows
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.collapse import Collapsed, learned_by_sketch
 from unskew.metrics.mapped_sketch import mapped
 from unskew.propensity.segments import Columns
-from unskew.seeds import stream
 from unskew.training import IdHashes, Population, Slots
 from unskew.training.inference import held_out_cells
 from unskew.training.population import FoldBy

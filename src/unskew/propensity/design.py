@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.log import Block, Encoders, Log, Rows
-from unskew.log.encoder import Encoder
-from unskew.log.encoders import ROLES
-from unskew.log.schema import Role
+from unskew.data import Block, Encoders, Log, Rows
+from unskew.data.encoder import Encoder
+from unskew.data.encoders import ROLES
+from unskew.data.schema import Role
 from unskew.propensity.crossfit import Codes, Floats, ReplicaScores
 from unskew.propensity.per_replica import PerReplica
 

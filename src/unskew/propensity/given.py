@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.base.columns import number_column
+from unskew.base.errors import DataError, NotFittedError, ParameterError
+from unskew.base.numbers import without_mask
+from unskew.base.plain_text import listed
 from unskew.calibration.venn_abers import warn_if_raised
-from unskew.errors import DataError, NotFittedError, ParameterError
-from unskew.io.columns import number_column
-from unskew.io.numbers import without_mask
-from unskew.log import Log
+from unskew.data import Log
 from unskew.metrics import WeightDiagnostics, weight_diagnostics
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
-from unskew.plain_text import listed
 from unskew.training.kept import Kept
 
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 from torch.nn import Module
 
-from unskew.errors import DataError, TrainingError
-from unskew.estimator import require, require_above
-from unskew.log import Encoders, Log, Schema
-from unskew.progress import Progress
+from unskew.base.errors import DataError, TrainingError
+from unskew.base.estimator import require, require_above
+from unskew.base.progress import Progress
+from unskew.base.registry import register
+from unskew.data import Encoders, Log, Schema
 from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.design import Design, DesignedModels
 from unskew.propensity.per_replica import BLOCK, MOST_CELLS, PerReplica, ReplicaCells, TrainingCells, room_for
 from unskew.propensity.propensity import BasePropensity
-from unskew.registry import register
 
 GRID_CELLS = 1 << 24
 """Matrices of up to so many pairs, and eight times those asked for, are computed whole, by BLAS."""

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch.nn import Module
 
-from unskew.errors import DataError, NotFittedError, ParameterError
-from unskew.estimator import require_above, require_in
-from unskew.log import Log, Rows, Schema, StreamedLog
-from unskew.progress import SILENT, Progress
+from unskew.base.errors import DataError, NotFittedError, ParameterError
+from unskew.base.estimator import require_above, require_in
+from unskew.base.progress import SILENT, Progress
+from unskew.base.registry import register
+from unskew.base.seeds import stream
+from unskew.data import Log, Rows, Schema, StreamedLog
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
 from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, room_for
 from unskew.propensity.propensity import BasePropensity, HeldOutCells, Predicted
-from unskew.registry import register
-from unskew.seeds import stream
 from unskew.training.kept import Kept
 
 

@@ -12,18 +12,18 @@ from scipy.special import expit, logit
 from torch import Tensor
 from torch.nn import Module
 
-from unskew import processes
-from unskew.backbones import Backbone, Network, NeuMF
-from unskew.estimator import (
+from unskew.base import processes
+from unskew.base.estimator import (
     require,
     require_at_least,
     require_in,
     require_schedule,
     require_types,
 )
-from unskew.log import Log, Rows, Schema, StreamedLog
-from unskew.losses.means import weighted_mean
-from unskew.progress import Progress
+from unskew.base.progress import Progress
+from unskew.base.seeds import stream
+from unskew.data import Log, Rows, Schema, StreamedLog
+from unskew.learners import Backbone, Network, NeuMF
 from unskew.propensity.crossfit import (
     STOP,
     TRAIN,
@@ -36,7 +36,6 @@ from unskew.propensity.crossfit import (
 )
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.uncertainty import DualFocal, Uncertainty, make_uncertainty
-from unskew.seeds import stream
 from unskew.training import (
     ClicksAndNegatives,
     EveryCell,
@@ -56,6 +55,7 @@ from unskew.training import (
 from unskew.training.checkpoint import once
 from unskew.training.held_out import SHARED_SEED
 from unskew.training.inference import logits, probability_moments
+from unskew.training.means import weighted_mean
 from unskew.training.memory import replicas_at_once, size_of
 from unskew.training.readings import Rounds, reading_of_all
 from unskew.training.samplers import Known

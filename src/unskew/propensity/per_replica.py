@@ -13,9 +13,10 @@ from scipy.special import expit, logit
 from torch import Tensor
 from torch.nn import Module
 
-from unskew import processes
-from unskew.log import Rows
-from unskew.progress import Progress
+from unskew.base import processes
+from unskew.base.progress import Progress
+from unskew.base.seeds import stream
+from unskew.data import Rows
 from unskew.propensity.crossfit import (
     OUT,
     STOP,
@@ -26,7 +27,6 @@ from unskew.propensity.crossfit import (
     ReplicaScores,
     logit_offset,
 )
-from unskew.seeds import stream
 from unskew.training import ClicksAndNegatives
 from unskew.training.checkpoint import checkpoint_in_effect
 

@@ -9,13 +9,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from torch.nn import Module
 
-from unskew.estimator import require_above
-from unskew.log import Schema
-from unskew.progress import Progress
+from unskew.base.estimator import require_above
+from unskew.base.progress import Progress
+from unskew.base.registry import register
+from unskew.data import Schema
 from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, TrainingCells, room_for
 from unskew.propensity.propensity import BasePropensity
-from unskew.registry import register
 
 LARGEST = 1 - 1e-6
 """Products of rates are no probabilities; those above are cut here."""

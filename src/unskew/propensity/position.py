@@ -14,16 +14,16 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import expit, logit
 from torch.nn import Module
 
-from unskew.errors import DataError, ParameterError
-from unskew.io.columns import number_column
-from unskew.log import Log, Rows, Schema
-from unskew.plain_text import listed
-from unskew.progress import Progress
+from unskew.base.columns import number_column
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.plain_text import listed
+from unskew.base.progress import Progress
+from unskew.base.registry import register
+from unskew.data import Log, Rows, Schema
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
 from unskew.propensity.logistic import Inputs, Likelihood, LogisticPropensity, LogitModel
 from unskew.propensity.per_replica import PerReplica, ReplicaCells, TrainingCells, room_for
 from unskew.propensity.propensity import HeldOutCells
-from unskew.registry import register
 
 FIELD = "position"
 """The field of rows that holds positions."""

@@ -19,18 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
+from unskew.base.columns import is_frame
+from unskew.base.errors import NotFittedError
+from unskew.base.estimator import Estimator, plain_params, require, require_choice, require_types
+from unskew.base.progress import SILENT, Progress
+from unskew.base.seeds import as_seeds
 from unskew.calibration import AutoCalibrator, Calibrator
-from unskew.errors import NotFittedError
-from unskew.estimator import Estimator, plain_params, require, require_choice, require_types
-from unskew.io.columns import is_frame
-from unskew.io.vocabulary import Vocabulary
-from unskew.log import Encoders, Log, Rows, Schema, Space, StreamedLog, require_log
-from unskew.log.checks import require_both_clicks
-from unskew.log.known_propensity import require_unknown_propensities
+from unskew.data import Encoders, Log, Rows, Schema, Space, StreamedLog, require_log
+from unskew.data.checks import require_both_clicks
+from unskew.data.known_propensity import require_unknown_propensities
+from unskew.data.vocabulary import Vocabulary
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
-from unskew.progress import SILENT, Progress
 from unskew.propensity.crossfit import (
     DEFAULT_FOLDS,
     OUT,
@@ -54,7 +55,6 @@ from unskew.propensity.diagnosis import average as average_figures
 from unskew.propensity.diagnosis import propensity_figures
 from unskew.propensity.segments import MOST_CELLS as MOST_SEGMENT_CELLS
 from unskew.propensity.segments import Columns, SegmentReader, Segments
-from unskew.seeds import as_seeds
 from unskew.training import IdHashes, Population
 from unskew.training.kept import Kept
 from unskew.training.population import FoldBy

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unskew.base.columns import frame_of
+from unskew.base.errors import DataError
 from unskew.calibration import Calibrator, Multicalibrated
-from unskew.errors import DataError
-from unskew.io.columns import frame_of
-from unskew.log import Block, Encoders, Log, Rows
-from unskew.log.described import NO_ROWS
-from unskew.log.schema import ROLES_OF_IDS, Role
-from unskew.log.values import Values, arrow_of, values_of
+from unskew.data import Block, Encoders, Log, Rows
+from unskew.data.described import NO_ROWS
+from unskew.data.schema import ROLES_OF_IDS, Role
+from unskew.data.values import Values, arrow_of, values_of
 from unskew.training.reader import Asked, Reader, Unseen
 
 CODES, NUMBERS = "segment_codes", "segment_numbers"

@@ -9,17 +9,17 @@ import numpy as np
 from scipy.special import expit
 from torch.nn import Module
 
-from unskew.errors import DataError, ParameterError, UnskewError
-from unskew.estimator import require
-from unskew.log import Schema
-from unskew.progress import Progress
+from unskew.base.errors import DataError, ParameterError, UnskewError
+from unskew.base.estimator import require
+from unskew.base.progress import Progress
+from unskew.base.registry import register
+from unskew.data import Schema
 from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.design import Design, DesignedModels
 from unskew.propensity.logistic import DESIGN
 from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, ReplicaModel
 from unskew.propensity.popularity import PARTS, ClickRates
 from unskew.propensity.propensity import BasePropensity
-from unskew.registry import register
 
 Input = Literal["popularity", "features", "ids"]
 

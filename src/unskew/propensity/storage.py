@@ -9,17 +9,17 @@ from typing import Any, cast, get_args
 
 import numpy as np
 
-from unskew import processes
+from unskew.base import processes
+from unskew.base.errors import UnskewError
+from unskew.base.estimator import Estimator, plain_params
+from unskew.base.files import CONFIG
+from unskew.base.registry import PROPENSITIES
 from unskew.calibration import Calibrator, calibrator_from_dict
-from unskew.errors import UnskewError
-from unskew.estimator import Estimator, plain_params
-from unskew.io.digest import digest_of
-from unskew.io.files import CONFIG
-from unskew.log import Schema, Space
+from unskew.data import Schema, Space
+from unskew.data.digest import digest_of
 from unskew.propensity.network import Propensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.segments import Segments
-from unskew.registry import PROPENSITIES
 from unskew.training.saved import (
     SavedFolder,
     named,
@@ -35,7 +35,7 @@ CALIBRATORS = "calibrator.json"
 PREFIX = "model/"
 """Of the names of tensors in the file of weights."""
 
-ELSEWHERE = {"legacy-propensity": "unskew.reproduce.legacy_propensity:LegacyPropensity"}
+ELSEWHERE = {"legacy-propensity": "unskew.study.legacy_propensity:LegacyPropensity"}
 """Kinds that are defined above this package, and where; loaded when a folder asks for one."""
 
 

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.log import Encoders, Log, StreamedLog
-from unskew.log.remembered import RememberedRows
+from unskew.base.seeds import stream
+from unskew.data import Encoders, Log, StreamedLog
+from unskew.data.remembered import RememberedRows
 from unskew.propensity.given import PropensitiesOfRows
-from unskew.seeds import stream
 from unskew.training.held_out import SHARED_SEED, Split
 from unskew.training.readings import Columns, ReadBlocks, ReadNumbers, Rounds, RowColumns
 from unskew.training.row_table import PropensityTable, RowTable

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.backbones import Backbone, Network
-from unskew.backbones.backbone import DropoutLayers
-from unskew.backbones.batch_ensemble import BatchEnsemble
-from unskew.errors import ParameterError
-from unskew.estimator import Estimator, require, require_above, require_at_least, require_choice
-from unskew.losses import cross_entropy
+from unskew.base.errors import ParameterError
+from unskew.base.estimator import Estimator, require, require_above, require_at_least, require_choice
+from unskew.learners import Backbone, Network
+from unskew.learners.backbone import DropoutLayers
+from unskew.learners.batch_ensemble import BatchEnsemble
+from unskew.training.means import cross_entropy
 
 LEAST = 1e-12
 """Outputs nearer to 0 or 1 count as this near, where a link or a logit would be infinite."""
@@ -133,7 +133,7 @@ class DeepEnsemble(Uncertainty):
 
 @dataclass(kw_only=True)
 class BatchEnsembleMembers(Uncertainty):
-    """Members that share weights: :class:`unskew.backbones.BatchEnsemble` of the backbone."""
+    """Members that share weights: :class:`unskew.learners.BatchEnsemble` of the backbone."""
 
     name: ClassVar[str] = "batch-ensemble"
     members: int = 10

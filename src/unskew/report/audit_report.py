@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from unskew.base.plain_text import plain
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import LEAST_POWER
 from unskew.metrics.promise import promise
 from unskew.metrics.registry import MISSING, PROPENSITY_METRICS
-from unskew.plain_text import plain
 from unskew.report.cost import excess_words, judge_promise
 from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable, number_cell
 from unskew.report.page import Picture, picture, render

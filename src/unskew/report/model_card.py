@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unskew import __version__
+from unskew.base.plain_text import plain
 from unskew.metrics.registry import metric
-from unskew.plain_text import plain
 from unskew.report.finding import (
     LEVEL,
     Finding,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from unskew.base.plain_text import plain
 from unskew.metrics.promise import counted_promise
-from unskew.plain_text import plain
 from unskew.report.cost import excess_words
 from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable, number_cell
 from unskew.report.page import picture, render

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from unskew.plain_text import plain
+from unskew.base.plain_text import plain
 from unskew.report.style import FONT_STACK, PANEL_WIDTH, css_variables, inline_svg
 
 if TYPE_CHECKING:

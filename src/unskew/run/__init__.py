@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from unskew.datasets import Dataset
-    from unskew.datasets.streams import StreamedDataset
-    from unskew.progress import Progress
+    from unskew.base.progress import Progress
+    from unskew.data.datasets import Dataset
+    from unskew.data.datasets.streams import StreamedDataset
     from unskew.run.run_config import RunConfig
     from unskew.run.run_result import RunResult
     from unskew.training.checkpoint import Checkpoint
@@ -31,7 +31,7 @@ class _Run(ModuleType):
         start: str | Path | None = None,
     ) -> RunResult:
         """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder."""
-        from unskew.progress import SILENT
+        from unskew.base.progress import SILENT
         from unskew.run.job import run
 
         return run(config, progress or SILENT, show, checkpoint, start)

@@ -11,19 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from unskew import processes
 from unskew.audit.actions import Moments, judged_actions
-from unskew.datasets import Dataset, load
-from unskew.datasets.dataset import with_unbiased_share
-from unskew.datasets.streams import StreamedDataset
+from unskew.base import processes
+from unskew.base.errors import DataError
+from unskew.base.estimator import require
+from unskew.base.progress import SILENT, Progress, memory_mb
+from unskew.base.tables import column_names
+from unskew.data.datasets import Dataset, load
+from unskew.data.datasets.dataset import with_unbiased_share
+from unskew.data.datasets.streams import StreamedDataset
+from unskew.data.leaks import require_no_leaks
 from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import require_shown_alone
-from unskew.errors import DataError
-from unskew.estimator import require
-from unskew.io.tables import column_names
-from unskew.leaks import require_no_leaks
 from unskew.metrics.clip import resolve_clip
-from unskew.progress import SILENT, Progress, memory_mb
+from unskew.offpolicy.auto import Searched
 from unskew.propensity import InSampleWarning, NaiveBayesPropensity, registered_name
 from unskew.propensity.given import warn_if_in_sample
 from unskew.run.protocol import Protocol, protocol_of
@@ -71,7 +72,6 @@ from unskew.run.run_tower import own_tower, tower_figures, tower_labels, tower_r
 from unskew.run.sizes import sized, sizes_label, sizes_of
 from unskew.run.streamed import run_streamed, streamed_dataset, why_streamed
 from unskew.run.training import read_off
-from unskew.search.auto import Searched
 from unskew.training import resolve_device
 from unskew.training.checkpoint import Checkpoint
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from unskew.backbones import Backbone
 from unskew.calibration import Calibrator
-from unskew.datasets import Dataset
+from unskew.data import Log
+from unskew.data.datasets import Dataset
 from unskew.debias import Debiaser, make_method
-from unskew.log import Log
+from unskew.learners import Backbone
 from unskew.metrics.clip import Clip
 from unskew.propensity import Propensity, Uncertainty, make_uncertainty
 
@@ -24,7 +24,7 @@ ProtocolName = Literal["honest", "paper"]
 
 PROTOCOLS = {
     "honest": "unskew.run.protocol:Protocol",
-    "paper": "unskew.reproduce.paper_protocol:Paper",
+    "paper": "unskew.study.paper_protocol:Paper",
 }
 """Where the class of each protocol is; loaded when it is asked for."""
 

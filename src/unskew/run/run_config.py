@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from unskew.backbones import BACKBONES, make_backbone
+from unskew.base.estimator import require, require_at_least, require_choice, require_range
+from unskew.base.seeds import require_count
 from unskew.calibration import DEFAULT, make_calibrator
 from unskew.calibration.recalibration import NONE, require_kind
+from unskew.data.splitting import parse_duration
 from unskew.debias import METHODS
-from unskew.estimator import require, require_at_least, require_choice, require_range
-from unskew.log.splitting import parse_duration
+from unskew.learners import BACKBONES, make_backbone
 from unskew.metrics.clip import Clip, require_clip
 from unskew.propensity import make_uncertainty, registered_name
 from unskew.propensity.crossfit import MOST_FOLDS
@@ -20,7 +21,6 @@ from unskew.run.run_parameters import checked
 from unskew.run.run_parts import NO_METHOD
 from unskew.run.run_search import AUTO, require_search
 from unskew.run.run_split import validation_params
-from unskew.seeds import require_count
 from unskew.training.ensemble import MOST_MEMBERS
 
 PAPER_SEEDS = 10

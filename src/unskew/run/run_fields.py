@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from unskew.data import Log
 from unskew.debias import Debiaser
-from unskew.fields import field_calibration, field_importance
-from unskew.log import Log
 from unskew.propensity.propensity import BasePropensity
+from unskew.run.fields import field_calibration, field_importance
 from unskew.run.run_result import RunResult
 
 MOST_VALUES = 20

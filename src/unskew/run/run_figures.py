@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.datasets import Dataset
-from unskew.datasets.streams import StreamedDataset
+from unskew.data import Log, StreamedLog
+from unskew.data.datasets import Dataset
+from unskew.data.datasets.streams import StreamedDataset
 from unskew.debias import Debiaser
-from unskew.evaluation import Evaluated, evaluate_users, level_of
-from unskew.log import Log, StreamedLog
+from unskew.debias.evaluation import Evaluated, evaluate_users, level_of
 from unskew.metrics import weight_diagnostics
 from unskew.metrics.clip import Clip, resolve_clip
 from unskew.metrics.collapse import counts

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from torch.nn import Parameter
 
-from unskew import processes
+from unskew.base import processes
+from unskew.data import StreamedLog
+from unskew.data.remembered import RememberedRows
 from unskew.debias import Debiaser
-from unskew.log import StreamedLog
-from unskew.log.remembered import RememberedRows
 from unskew.training.memory import BYTES, peak_memory
 
 

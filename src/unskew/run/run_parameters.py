@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from unskew.backbones import make_backbone
+from unskew.base.errors import ParameterError
+from unskew.base.estimator import Estimator, fits, require_types
 from unskew.calibration import make_calibrator
 from unskew.debias import METHODS
-from unskew.errors import ParameterError
-from unskew.estimator import Estimator, fits, require_types
+from unskew.learners import make_backbone
 from unskew.propensity import (
     LogisticPropensity,
     PopularityPropensity,

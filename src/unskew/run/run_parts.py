@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from unskew.backbones import make_backbone
+from unskew.base.errors import ParameterError
 from unskew.calibration.recalibration import AUTO, NONE
-from unskew.datasets import Dataset
-from unskew.datasets.streams import StreamedDataset
+from unskew.data import Log
+from unskew.data.datasets import Dataset
+from unskew.data.datasets.streams import StreamedDataset
+from unskew.data.leaks import Leak
 from unskew.debias import Debiaser
-from unskew.errors import ParameterError
-from unskew.leaks import Leak
-from unskew.log import Log
+from unskew.learners import make_backbone
 from unskew.propensity.propensity import BasePropensity
 from unskew.run.protocol import Protocol
 from unskew.run.run_figures import BASELINE, collapsed_counts, data_facts, metrics_on_test
@@ -22,8 +22,8 @@ from unskew.run.run_result import RunResult
 from unskew.run.run_split import split_labels, validation_params
 
 if TYPE_CHECKING:
+    from unskew.offpolicy.auto import Searched
     from unskew.run.run_config import RunConfig
-    from unskew.search.auto import Searched
 
 NO_METHOD = "none"
 """The method of a run that trains the propensity alone."""

@@ -6,13 +6,13 @@ import difflib
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from unskew.backbones import BACKBONES, make_backbone
+from unskew.base.errors import ParameterError
+from unskew.base.progress import Progress
 from unskew.calibration import make_calibrator
-from unskew.datasets import Dataset
-from unskew.datasets.streams import StreamedDataset
-from unskew.errors import ParameterError
-from unskew.log import Log, StreamedLog
-from unskew.progress import Progress
+from unskew.data import Log, StreamedLog
+from unskew.data.datasets import Dataset
+from unskew.data.datasets.streams import StreamedDataset
+from unskew.learners import BACKBONES, make_backbone
 from unskew.propensity import (
     PROPENSITIES,
     ColumnPropensity,

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from unskew import processes
-from unskew.datasets import Dataset
+from unskew.base import processes
+from unskew.base.files import ROW_FEATURES, write_json
+from unskew.base.manifest import MODEL_CARD
+from unskew.data.datasets import Dataset
+from unskew.data.values import as_column
+from unskew.data.vocabulary import as_arrow
 from unskew.debias import Debiaser
 from unskew.debias.storage import write_models
-from unskew.io.files import ROW_FEATURES, write_json
-from unskew.io.manifest import MODEL_CARD
-from unskew.io.vocabulary import as_arrow
-from unskew.log.values import as_column
 from unskew.metrics import CalibrationSketch
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.storage import write_propensity

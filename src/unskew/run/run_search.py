@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.progress import Progress
 from unskew.calibration.recalibration import NONE
-from unskew.datasets import Dataset
-from unskew.datasets.streams import StreamedDataset
+from unskew.data import Log, StreamedLog
+from unskew.data.datasets import Dataset
+from unskew.data.datasets.streams import StreamedDataset
 from unskew.debias import METHODS, Debiaser
-from unskew.errors import DataError, ParameterError
-from unskew.log import Log, StreamedLog
-from unskew.progress import Progress
+from unskew.offpolicy.auto import Candidate, Searched, candidates_of, search
+from unskew.offpolicy.decision import BASELINE
 from unskew.run.protocol import Protocol
 from unskew.run.run_parts import method_of
-from unskew.search.auto import Candidate, Searched, candidates_of, search
-from unskew.search.decision import BASELINE
 from unskew.training import resolve_device
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unskew.datasets import Dataset
-from unskew.datasets.streams import StreamedDataset
+from unskew.base.errors import ParameterError
+from unskew.data import Log
+from unskew.data.datasets import Dataset
+from unskew.data.datasets.streams import StreamedDataset
+from unskew.data.splitting import SplitBy, mature_rows, times_of
 from unskew.debias import Debiaser
-from unskew.errors import ParameterError
-from unskew.log import Log
-from unskew.log.splitting import SplitBy, mature_rows, times_of
 from unskew.run.protocol import WITHOUT_CLICKED
 from unskew.training.held_out import Split
 from unskew.training.held_out_check import outcome_words

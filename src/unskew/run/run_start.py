@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from unskew.base.errors import RunFolderError
+from unskew.base.manifest import MANIFEST
+from unskew.data.digest import digest_of
 from unskew.debias import Debiaser, load_model
-from unskew.errors import RunFolderError
-from unskew.io.digest import digest_of
-from unskew.io.manifest import MANIFEST
 from unskew.run.run_result import RunResult
 from unskew.training.saved import SavedFolder
 from unskew.training.warm_start import without_seed

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from unskew.base.columns import frame_of, with_columns
+from unskew.base.errors import DataError, RunFolderError
+from unskew.base.progress import SILENT, Progress
+from unskew.base.tables import Paths, Source, expand_paths
+from unskew.data.file_types import united_schema
+from unskew.data.row_files import Target, check_rows_target, rows_writer
+from unskew.data.stream import cast_columns, rows_located, stream, tracked
 from unskew.debias import Debiaser, load_model
-from unskew.errors import DataError, RunFolderError
-from unskew.io.columns import frame_of, with_columns
-from unskew.io.file_types import united_schema
-from unskew.io.row_files import Target, check_rows_target, rows_writer
-from unskew.io.stream import cast_columns, rows_located, stream, tracked
-from unskew.io.tables import Paths, Source, expand_paths
-from unskew.progress import SILENT, Progress
 from unskew.propensity import load_propensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.segments import SegmentReader

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unskew.backbones import BACKBONES
-from unskew.datasets.streams import StreamedDataset
+from unskew.data import StreamedLog
+from unskew.data.datasets.streams import StreamedDataset
 from unskew.debias import Debiaser
-from unskew.log import StreamedLog
+from unskew.learners import BACKBONES
+from unskew.offpolicy.auto import halves, kept_of
 from unskew.propensity import PROPENSITIES, NaiveBayesPropensity, registered_name
 from unskew.run.protocol import protocol_of
 from unskew.run.run_search import candidate_method, left_out_words, run_candidates
 from unskew.run.sizes import expected_epochs, sized, sizes_of
-from unskew.search.auto import halves, kept_of
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from unskew.backbones import BACKBONES, Backbone, make_backbone
+from unskew.base.progress import duration_in_words
+from unskew.data import Log, StreamedLog
 from unskew.debias import METHODS
-from unskew.log import Log, StreamedLog
-from unskew.losses import cross_entropy
-from unskew.progress import duration_in_words
+from unskew.debias.losses import cross_entropy
+from unskew.learners import BACKBONES, Backbone, make_backbone
 from unskew.propensity import registered_name
 from unskew.propensity.crossfit import AUTO_RATIO
 from unskew.propensity.per_replica import MOST_CELLS

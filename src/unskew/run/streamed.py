@@ -8,18 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unskew import processes
+from unskew.base import processes
+from unskew.base.errors import DataError
+from unskew.base.estimator import require
+from unskew.base.progress import Progress
 from unskew.calibration.recalibration import NONE
-from unskew.datasets import Dataset, wanted_features
-from unskew.datasets.dataset import with_unbiased_share
-from unskew.datasets.streams import IN_MEMORY, StreamedDataset, memory_needed, stream_files
+from unskew.data import Log, StreamedLog
+from unskew.data.datasets import Dataset, wanted_features
+from unskew.data.datasets.dataset import with_unbiased_share
+from unskew.data.datasets.streams import IN_MEMORY, StreamedDataset, memory_needed, stream_files
+from unskew.data.leaks import require_no_leaks
+from unskew.data.parquet_places import SCHEME
 from unskew.debias import METHODS, Debiaser
-from unskew.errors import DataError
-from unskew.estimator import require
-from unskew.io.parquet_places import SCHEME
-from unskew.leaks import require_no_leaks
-from unskew.log import Log, StreamedLog
-from unskew.progress import Progress
+from unskew.offpolicy.auto import Searched
 from unskew.propensity import InSampleWarning, choice
 from unskew.propensity.given import warn_if_in_sample
 from unskew.propensity.propensity import BasePropensity
@@ -49,7 +50,6 @@ from unskew.run.run_result import RunResult
 from unskew.run.run_search import AUTO, search_of_run, shipped_models
 from unskew.run.run_start import Starts
 from unskew.run.run_tower import own_tower, tower_figures, tower_labels, tower_record
-from unskew.search.auto import Searched
 from unskew.training.checkpoint import once
 from unskew.training.kept import Kept
 from unskew.training.memory import available_memory, give_back, peak_memory

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.log import Log
+from unskew.data import Log
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
 from unskew.propensity.diagnosis import average, propensity_figures

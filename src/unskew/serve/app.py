@@ -30,7 +30,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from unskew import __version__
-from unskew.errors import UnskewError
+from unskew.base.errors import UnskewError
 from unskew.serve import logs
 from unskew.serve.calibration import errors_of, figures_of
 from unskew.serve.requests import OutcomeReader, TooLargeError

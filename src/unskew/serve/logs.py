@@ -9,7 +9,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from unskew.plain_text import plain
+from unskew.base.plain_text import plain
 
 FAILURES_A_SECOND = 20
 """Lines about failed requests and from uvicorn; a later line counts those beyond."""

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, FailFast, Field, StringConstraints, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict  # pydantic needs it up to Python 3.11
 
-from unskew.errors import DataError
-from unskew.log.encoder import encoder_from
-from unskew.log.values import values_of
+from unskew.base.errors import DataError
+from unskew.data.encoder import encoder_from
+from unskew.data.values import values_of
 
 MOST_IN_LIST = 1000
 """Values of one list in a row."""

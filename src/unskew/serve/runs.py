@@ -10,9 +10,9 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-from unskew.errors import RunFolderError, UnskewError
-from unskew.io.files import RUN
-from unskew.io.manifest import digest_of, faults
+from unskew.base.errors import RunFolderError, UnskewError
+from unskew.base.files import RUN
+from unskew.base.manifest import digest_of, faults
 from unskew.serve import logs
 from unskew.serve.served_model import ServedModel
 from unskew.serve.settings import ServeSettings

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.serve.requests import RowReader
 from unskew.serve.settings import Unseen
 

@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 from unskew.metrics.sketch import load_pass
 from unskew.serve import logs
 from unskew.serve.app import Service

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from unskew.errors import ParameterError
-from unskew.estimator import require, require_choice, require_range
-from unskew.own_code import require_own_code
+from unskew.base.errors import ParameterError
+from unskew.base.estimator import require, require_choice, require_range
+from unskew.base.own_code import require_own_code
 
 Unseen = Literal["error", "nan", "other"]
 """The answer to an id that was not seen in training: 422, null, or what the features tell."""

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, ParameterError, RunFolderError
-from unskew.io.files import Lock, check_place
+from unskew.base.errors import DataError, ParameterError, RunFolderError
+from unskew.base.files import Lock, check_place
+from unskew.base.plain_text import listed
 from unskew.metrics import CalibrationSketch
-from unskew.plain_text import listed
 from unskew.serve.requests import Outcome, require_bounded
 
 DATABASE = "service.sqlite"

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unskew.datasets import Dataset
+from unskew.base.errors import ParameterError, RunFolderError
+from unskew.base.files import write_text
+from unskew.base.progress import SILENT, Progress
+from unskew.data import Log, Schema
+from unskew.data.datasets import Dataset
 from unskew.debias import Debiaser
-from unskew.errors import ParameterError, RunFolderError
-from unskew.io.files import write_text
-from unskew.log import Log, Schema
 from unskew.metrics.collapse import collapse_message
-from unskew.progress import SILENT, Progress
 from unskew.report.words import COLLAPSED_MARK
 from unskew.study import trained as kept
 from unskew.study.grid import NOTHING, DatasetEntry, Grid, MethodEntry, PropensityEntry

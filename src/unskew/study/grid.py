@@ -22,17 +22,17 @@ from pydantic import (
     model_validator,
 )
 
-from unskew.backbones import Backbone, make_backbone
+from unskew.base.errors import ParameterError, UnskewError
+from unskew.base.estimator import Estimator, require_types
+from unskew.base.seeds import as_seeds
 from unskew.calibration import Calibrator, make_calibrator
-from unskew.datasets import DATASETS, Dataset, load
+from unskew.data.datasets import DATASETS, Dataset, load
 from unskew.debias import METHODS, Debiaser, make_method
-from unskew.errors import ParameterError, UnskewError
-from unskew.estimator import Estimator, require_types
+from unskew.learners import Backbone, make_backbone
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.registry import EVALUATED_METRICS
 from unskew.propensity import Propensity, make_uncertainty
 from unskew.run.protocol import Protocol, ProtocolName, protocol_named
-from unskew.seeds import as_seeds
 
 
 def word_for(field: str) -> Any:

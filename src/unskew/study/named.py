@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from unskew.base.errors import ParameterError
 from unskew.calibration import CALIBRATORS
 from unskew.debias import METHODS
-from unskew.errors import ParameterError
 from unskew.propensity import UNCERTAINTIES
 from unskew.study.grid import Grid, read_grid
 from unskew.study.shown_table import Shown

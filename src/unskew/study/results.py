@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import unskew
-from unskew.datasets import Dataset
-from unskew.errors import RunFolderError
-from unskew.estimator import Estimator
-from unskew.io.digest import digest_of
-from unskew.io.files import Lock, whole_file
-from unskew.log import Log
+from unskew.base.errors import RunFolderError
+from unskew.base.estimator import Estimator
+from unskew.base.files import Lock, whole_file
+from unskew.data import Log
+from unskew.data.datasets import Dataset
+from unskew.data.digest import digest_of
 
 WITHOUT_NUMBERS = ("cli", "report", "audit")
 """Packages that no number of a study depends on: changing them leaves its results as they are."""

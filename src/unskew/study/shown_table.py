@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unskew.io.files import write_text
-from unskew.plain_text import plain
+from unskew.base.files import write_text
+from unskew.base.plain_text import plain
 from unskew.report.text_tables import markdown_table
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from unskew.errors import RunFolderError
-from unskew.io.files import whole_file
+from unskew.base.errors import RunFolderError
+from unskew.base.files import whole_file
 from unskew.metrics.collapse import REASONS, Collapsed, Reason, counts
 from unskew.metrics.judgement import is_significant
 from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.datasets import Dataset
+from unskew.base.errors import TrainingError
+from unskew.base.progress import Progress
+from unskew.data import Log, Schema
+from unskew.data.datasets import Dataset
 from unskew.debias import Debiaser
+from unskew.debias.evaluation import evaluate_users
 from unskew.debias.fit import validation_loss
 from unskew.debias.setting import Observed
-from unskew.errors import TrainingError
-from unskew.evaluation import evaluate_users
-from unskew.log import Log, Schema
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
 from unskew.metrics.user_bootstrap import RESAMPLES
-from unskew.progress import Progress
 from unskew.propensity import Propensity, Uncertainty, load_propensity
 from unskew.propensity.given import given_propensities
 from unskew.propensity.storage import save_propensity

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.errors import TrainingError
+from unskew.base.errors import TrainingError
 from unskew.study.results import ResultStore
 from unskew.study.trained import Stack
 

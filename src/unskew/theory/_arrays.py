@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, ParameterError
-from unskew.io.numbers import without_mask
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.numbers import without_mask
 
 Floats = NDArray[np.float64]
 

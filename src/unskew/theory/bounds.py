@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.errors import ParameterError
+from unskew.base.errors import ParameterError
 from unskew.theory._arrays import (
     Figures,
     Groups,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.errors import DataError
+from unskew.base.errors import DataError
 from unskew.theory._arrays import numbers, true_propensity
 from unskew.theory.bias import (
     DEFAULT_BINS,

@@ -23,11 +23,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unskew import __version__, processes
-from unskew.errors import CheckpointWarning, RunFolderError
-from unskew.estimator import require
-from unskew.io.files import LEFT_BY_SYSTEMS, RUN, Lock
-from unskew.log.splitting import parse_duration
+from unskew import __version__
+from unskew.base import processes
+from unskew.base.errors import CheckpointWarning, RunFolderError
+from unskew.base.estimator import require
+from unskew.base.files import LEFT_BY_SYSTEMS, RUN, Lock
+from unskew.data.splitting import parse_duration
 from unskew.training.state_files import FACTS, PARTIAL, TENSORS, DamagedStateError, SavedState, StateFiles
 
 FORMAT = 2

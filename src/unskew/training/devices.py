@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from unskew import processes
-from unskew.errors import ParameterError
+from unskew.base import processes
+from unskew.base.errors import ParameterError
 
 
 def resolve_device(name: str | torch.device) -> torch.device:

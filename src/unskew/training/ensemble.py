@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit, stdtrit
 
-from unskew.estimator import require
+from unskew.base.estimator import require
 
 LEAST = 1e-15
 """Probabilities of members are kept so far from 0 and 1, where logits would be infinite."""

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unskew.backbones import Network
+from unskew.base.seeds import Replica
 from unskew.calibration.recalibration import Judged, Recalibration, recalibration
-from unskew.log import Log, Rows
-from unskew.seeds import Replica
+from unskew.data import Log, Rows
+from unskew.learners import Network
 from unskew.training.ensemble import combined
 from unskew.training.held_out import Split
 from unskew.training.inference import probability_moments

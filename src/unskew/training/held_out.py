@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.errors import DataError
-from unskew.log import Log, Rows
-from unskew.log.splitting import SplitBy
-from unskew.seeds import stream
+from unskew.base.errors import DataError
+from unskew.base.seeds import stream
+from unskew.data import Log, Rows
+from unskew.data.splitting import SplitBy
 from unskew.training.inference import held_out_cells
 from unskew.training.population import Population, Slots
 
@@ -164,7 +164,7 @@ class Split:
     held_out
         How many for each seed, or each of its members; 0 if every click trained.
     ends
-        For each seed the greatest keys (:meth:`~unskew.log.splitting.SplitBy.keys`) of the parts that were
+        For each seed the greatest keys (:meth:`~unskew.data.splitting.SplitBy.keys`) of the parts that were
         held out, one after the other.
     by
         What was held out together.

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
-from unskew.errors import HeldOutWarning
-from unskew.log import Log
-from unskew.log.splitting import SplitBy
-from unskew.seeds import Replica
+from unskew.base.errors import HeldOutWarning
+from unskew.base.seeds import Replica
+from unskew.data import Log
+from unskew.data.splitting import SplitBy
 from unskew.training.held_out import BY_PAIR, SHARED_SEED, split_parts
 
 LATE_CHANCE = 1e-6
@@ -23,7 +23,7 @@ LATE_SHARE = 0.8
 """… and where their rate is below this share of the others': with many clicks a quiet week-end is beyond
 chance too, and of no harm."""
 
-MATURITY = "leave out rows too young to have converted, as --maturity 7d (unskew.log.splitting.mature_rows)"
+MATURITY = "leave out rows too young to have converted, as --maturity 7d (unskew.data.splitting.mature_rows)"
 BY_PAIRS = "--split pair (validation_by='pair')"
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unskew.backbones.backbone import DropoutLayers, Network
-from unskew.log import Rows
+from unskew.data import Rows
+from unskew.learners.backbone import DropoutLayers, Network
 from unskew.training import hashing
 from unskew.training.loop import evaluating
 from unskew.training.population import Population, Slots

@@ -9,9 +9,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.log import Log, StreamedLog
-from unskew.log.remembered import RememberedRows
-from unskew.seeds import splitmix64, stream
+from unskew.base.seeds import splitmix64, stream
+from unskew.data import Log, StreamedLog
+from unskew.data.remembered import RememberedRows
 from unskew.training.held_out import SHARED_SEED
 
 KEPT = 1 << 18

@@ -12,10 +12,10 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.layers import release, settle, tables_of
-from unskew.errors import TrainingError
-from unskew.estimator import require_at_least, require_schedule
-from unskew.progress import Tracker
+from unskew.base.errors import TrainingError
+from unskew.base.estimator import require_at_least, require_schedule
+from unskew.base.progress import Tracker
+from unskew.learners.layers import release, settle, tables_of
 from unskew.training.checkpoint import Call, checkpoint_in_effect
 from unskew.training.dense_adam import DenseAdam
 from unskew.training.row_adam import RowAdam, is_lazy, rows_table

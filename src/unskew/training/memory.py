@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 import torch
 
-from unskew import processes
-from unskew.backbones import Network
-from unskew.backbones.layers import ReplicaEmbedding, tables_of
-from unskew.errors import TrainingError
-from unskew.log import Schema
+from unskew.base import processes
+from unskew.base.errors import TrainingError
+from unskew.data import Schema
+from unskew.learners import Network
+from unskew.learners.layers import ReplicaEmbedding, tables_of
 from unskew.training.loop import History
 from unskew.training.row_adam import is_lazy
 

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.io.vocabulary import Vocabulary
-from unskew.log import Log, Rows, Space
+from unskew.data import Log, Rows, Space
+from unskew.data.vocabulary import Vocabulary
 from unskew.training import hashing
 from unskew.training.reader import Tables
 

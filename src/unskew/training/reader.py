@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.errors import DataError, ParameterError
-from unskew.estimator import require_choice
-from unskew.io.columns import column_of, frame_of, require_same_length
-from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
-from unskew.log import Block, Encoders, Log, Rows, require_log
-from unskew.log.described import NO_ROWS, ROWS_REMEDY
-from unskew.log.encoders import ROLES
-from unskew.log.schema import Role
-from unskew.log.values import Values, arrow_of, values_of
+from unskew.base.columns import column_of, frame_of, require_same_length
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import require_choice
+from unskew.data import Block, Encoders, Log, Rows, require_log
+from unskew.data.described import NO_ROWS, ROWS_REMEDY
+from unskew.data.encoders import ROLES
+from unskew.data.schema import Role
+from unskew.data.values import Values, arrow_of, values_of
+from unskew.data.vocabulary import UNSEEN_CODE, Vocabulary
 
 Unseen = Literal["error", "nan", "other", "average"]
 """What becomes of a user or item that was not there in training: an error, NaN, what a model with features

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unskew.io.ahead import ahead
-from unskew.log import Encoders, Log, StreamedLog
-from unskew.log.remembered import RememberedRows
+from unskew.data import Encoders, Log, StreamedLog
+from unskew.data.ahead import ahead
+from unskew.data.remembered import RememberedRows
 from unskew.training.row_table import RowTable
 from unskew.training.samplers import Sample, batches
 

@@ -13,7 +13,7 @@ g = Σ gradients of the row + λ·Δ·p moves it as in dense Adam, where Δ is t
 gradient: all the decay that it would have had, with the gradient (dense Adam gives it λ·p in each step, and
 pulls rows without data to zero).
 
-All rows are brought up to date after each pass over a sampler (:func:`~unskew.backbones.layers.settle`).
+All rows are brought up to date after each pass over a sampler (:func:`~unskew.learners.layers.settle`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from unskew.backbones.layers import ReplicaEmbedding
+from unskew.learners.layers import ReplicaEmbedding
 from unskew.training.dense_adam import BETA_1, BETA_2, EPSILON, DenseAdam
 from unskew.training.stateful import Parts, Stateful, copy_back, restore, tensors_of
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unskew.log import Encoders, Rows, StreamedLog
-from unskew.log.remembered import RememberedRows
+from unskew.data import Encoders, Rows, StreamedLog
+from unskew.data.remembered import RememberedRows
 from unskew.training.samplers import Known, Sample
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from unskew.log import Rows
+from unskew.data import Rows
 from unskew.training import hashing
 from unskew.training.population import Population, Slots
 

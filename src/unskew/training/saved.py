@@ -23,16 +23,16 @@ from torch import Tensor
 from torch.nn import Module
 
 from unskew import __version__
-from unskew.backbones import make_backbone
+from unskew.base.errors import DataError, ParameterError, RunFolderError
+from unskew.base.estimator import Estimator, require, require_types
+from unskew.base.files import CONFIG, FEATURES, RUN, SCHEMA, heal, whole_folder
+from unskew.base.manifest import MANIFEST, faults, write_manifest
+from unskew.base.toml_text import to_toml
 from unskew.calibration import make_calibrator
-from unskew.errors import DataError, ParameterError, RunFolderError
-from unskew.estimator import Estimator, require, require_types
-from unskew.io.files import CONFIG, FEATURES, RUN, SCHEMA, heal, whole_folder
-from unskew.io.manifest import MANIFEST, faults, write_manifest
-from unskew.io.toml_text import to_toml
-from unskew.io.vocabulary import TEXT, Vocabulary, as_arrow
-from unskew.log import Block, Encoders, Schema
-from unskew.log.schema import Role
+from unskew.data import Block, Encoders, Schema
+from unskew.data.schema import Role
+from unskew.data.vocabulary import TEXT, Vocabulary, as_arrow
+from unskew.learners import make_backbone
 from unskew.training.tensor_file import write_tensors
 
 IDS_AT_ONCE = 1 << 16
@@ -316,7 +316,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 @contextmanager
 def sealed_folder(folder: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A new run folder, whole or not there (:func:`unskew.io.files.whole_folder`), with its manifest."""
+    """A new run folder, whole or not there (:func:`unskew.base.files.whole_folder`), with its manifest."""
     with whole_folder(folder, overwrite=overwrite) as beside:
         yield beside
         write_manifest(beside)

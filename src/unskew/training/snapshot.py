@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.noise import Noise
+from unskew.learners.noise import Noise
 from unskew.training.state_files import SavedState
 from unskew.training.stateful import Stateful, under
 from unskew.training.steps import START, Optimiser, Position

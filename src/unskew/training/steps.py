@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from unskew.errors import TrainingError
+from unskew.base.errors import TrainingError
 from unskew.training.samplers import Sample, Sampler
 from unskew.training.stateful import Stateful
 

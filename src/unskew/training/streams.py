@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unskew.log import Rows
-from unskew.seeds import stream
+from unskew.base.seeds import stream
+from unskew.data import Rows
 from unskew.training.population import Population
 from unskew.training.readings import NUMBER, Columns, Reading, Rounds, RowsOfBlock
 from unskew.training.samplers import Known, Sample

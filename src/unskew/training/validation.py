@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unskew.backbones import Network
-from unskew.log import Rows
-from unskew.losses.means import cross_entropy, weighted_mean
+from unskew.data import Rows
+from unskew.learners import Network
 from unskew.training.inference import logits
+from unskew.training.means import cross_entropy, weighted_mean
 
 NEWTON_STEPS = 12
 """Of at most 1 each: enough to move a level by a factor of 10⁵."""

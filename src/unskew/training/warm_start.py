@@ -15,19 +15,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.backbones import Backbone, Network
-from unskew.backbones.fields import embedding_width
-from unskew.backbones.layers import ReplicaEmbedding
-from unskew.errors import ParameterError
-from unskew.estimator import plain_params
-from unskew.io.digest import digest_of
-from unskew.io.id_table import IdTable
-from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary, as_arrow
-from unskew.log import Encoders, Field, Log, Schema, StreamedLog
-from unskew.log.encoder import FIRST_CODE, CodeEncoder, Encoder
-from unskew.log.splitting import SplitBy
-from unskew.plain_text import listed
-from unskew.seeds import Replica
+from unskew.base.errors import ParameterError
+from unskew.base.estimator import plain_params
+from unskew.base.plain_text import listed
+from unskew.base.seeds import Replica
+from unskew.data import Encoders, Field, Log, Schema, StreamedLog
+from unskew.data.digest import digest_of
+from unskew.data.encoder import FIRST_CODE, CodeEncoder, Encoder
+from unskew.data.id_table import IdTable
+from unskew.data.splitting import SplitBy
+from unskew.data.vocabulary import UNSEEN_CODE, Vocabulary, as_arrow
+from unskew.learners import Backbone, Network
+from unskew.learners.fields import embedding_width
+from unskew.learners.layers import ReplicaEmbedding
 from unskew.training.checkpoint import difference
 from unskew.training.fitted import FittedModel
 from unskew.training.held_out import SHARED_SEED, Ends, Split

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.plain_text import plain
+from unskew.base.plain_text import plain
 from unskew.report.plots.axes import Axis, axis_of, key_below, log_axis_of, new_panel, nothing, set_axis
 from unskew.report.plots.scores import rule
 from unskew.report.style import (

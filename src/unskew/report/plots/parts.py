@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unskew import plain_text
+from unskew.base import plain_text
 from unskew.metrics.judgement import excludes_zero
 from unskew.report.plots.axes import Axis, axis_of
 from unskew.report.plots.dots import Dot, DotChart, DotRow
@@ -56,7 +56,7 @@ def fields_charts(importances: Mapping[str, Mapping[str, Any]]) -> list[DotChart
     Parameters
     ----------
     importances
-        By title, what :meth:`unskew.fields.Importance.to_dict` gives.
+        By title, what :meth:`unskew.run.fields.Importance.to_dict` gives.
     """
     charts = []
     for title, importance in importances.items():

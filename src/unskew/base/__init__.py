@@ -1,0 +1,1 @@
+"""What every package uses: errors, registries, estimators, seeds, progress and files."""

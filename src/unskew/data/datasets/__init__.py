@@ -1,0 +1,101 @@
+"""Datasets by name: each gives a training log and a test log. One file holds one dataset's format."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from unskew.base.errors import ParameterError
+from unskew.base.estimator import require_choice
+from unskew.base.registry import DATASETS
+from unskew.base.tables import expand_paths, read_table
+from unskew.data import Bag, Number, Wanted
+from unskew.data.datasets.dataset import Dataset, Protocol
+from unskew.data.datasets.files import read_log
+from unskew.data.datasets.streams import stream_log
+from unskew.data.datasets.synthetic import Truth
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Protocol",
+    "Truth",
+    "expand_paths",
+    "load",
+    "read_log",
+    "read_table",
+    "stream_log",
+]
+
+
+def load(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    protocol: Protocol = "honest",
+    features: Wanted | bool | None = None,
+    numeric: Sequence[str] = (),
+    bag: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    **options: Any,
+) -> Dataset:
+    """Load a dataset by its name.
+
+    Parameters
+    ----------
+    name
+        One of ``DATASETS``.
+    root
+        The folder of its files; ``"synthetic"`` needs none.
+    protocol
+        ``"honest"`` leaves out test cells that were clicked in training; ``"paper"`` keeps them, as the
+        published numbers do.
+    features, numeric, bag, ignore
+        What networks read beside the ids, as in :meth:`unskew.Log.with_features`: ``"auto"`` or a list; names
+        of further columns that are numbers and lists, and with ``"auto"`` of those to leave out. True and
+        False say of some datasets whether their files of features are read.
+    options
+        What the dataset's own loader accepts (its docstring lists it).
+
+    Examples
+    --------
+    >>> data = load("synthetic", n_users=50, n_items=40, seed=1)
+    >>> data.train.n_users, data.train.n_items, data.facts["protocol"]
+    (50, 40, 'honest')
+    """
+    loader = DATASETS[name]
+    require_choice("protocol", protocol, ("honest", "paper"))
+    accepted = [
+        option for option in inspect.signature(loader).parameters if option not in ("root", "protocol")
+    ]
+    unknown = sorted(set(options) - set(accepted))
+    if isinstance(features, bool) and "features" not in accepted:
+        unknown.append("features")
+    if unknown:
+        raise ParameterError(
+            f"the dataset '{name}' has no option {', '.join(unknown)}",
+            remedy=f"its options are {', '.join(accepted)}",
+        )
+    wanted = wanted_features(features, numeric, bag)
+    if isinstance(features, bool):
+        options["features"] = features
+    if wanted is None:
+        return loader(root, protocol=protocol, **options)
+    takes = inspect.signature(loader).parameters.get("features")
+    if takes is not None and takes.default is None:
+        return loader(root, protocol=protocol, features=wanted, ignore=ignore, **options)
+    return loader(root, protocol=protocol, **options).with_features(wanted, ignore)
+
+
+def wanted_features(
+    features: Wanted | bool | None, numeric: Sequence[str] = (), bag: Sequence[str] = ()
+) -> Wanted | None:
+    """Features, with further ones by name and kind; None for none."""
+    named = [*(Number(name) for name in numeric), *(Bag(name) for name in bag)]
+    if features is None or isinstance(features, bool):
+        return named or None
+    if not named:
+        return features
+    return [*([features] if isinstance(features, str) else features), *named]

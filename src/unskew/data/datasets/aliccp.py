@@ -1,0 +1,169 @@
+"""Ali-CCP: 84 million impressions of Taobao's recommender with clicks, conversions and features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unskew.base.errors import DataError
+from unskew.base.registry import register
+from unskew.data import Category, Wanted
+from unskew.data.datasets.dataset import Dataset, Protocol, find_files
+from unskew.data.datasets.events import csv_blocks, event_dataset, own_features, require_rows
+
+SAMPLES, COMMON = "sample_skeleton_{0}.csv", "common_features_{0}.csv"
+FOLDERS = ("", "sample_{0}/")
+"""Where the archives ``sample_train.tar.gz`` and ``sample_test.tar.gz`` may be unpacked to."""
+
+USER_ID, ITEM_ID = "101", "205"
+OF_COMMON = ("121", "122", "124", "125", "126", "127", "128", "129")
+"""Profile of the user, one value each."""
+OF_SAMPLE = ("206", "207", "216", "301", "508", "509", "702", "853")
+"""Category, shop and brand of the item, the scenario, and four matches of item and history."""
+OFFICIAL_ROWS = (42_300_135, 43_016_840)
+
+SAMPLE_TYPES = {
+    "sample_id": pa.string(),
+    "click": pa.int8(),
+    "conversion": pa.int8(),
+    "common_feature_index": pa.string(),
+    "count": pa.int32(),
+    "features": pa.string(),
+}
+COMMON_TYPES = {"common_feature_index": pa.string(), "count": pa.int32(), "features": pa.string()}
+REMEDY = "download Ali-CCP again (Tianchi, dataset 408) and unpack sample_train and sample_test"
+
+
+@register(order=41)
+def aliccp(
+    root: str | Path | None = None,
+    *,
+    protocol: Protocol = "honest",
+    features: Wanted | bool | None = None,
+    ignore: Sequence[str] = (),
+    rows: int | None = None,
+) -> Dataset:
+    """Read Ali-CCP: o = click, r = conversion, over the logged impressions; the test log is of later days.
+
+    Users are field 101, items field 205. Both files are read block by block, and only the fields that are
+    kept stay in memory; the histories 109_14, 110_14, 127_14 and 150_14 and the field 210, which have many
+    values a row, are not read. A click and a conversion are 0 or 1; the few conversions without a click
+    count as none. Test rows are as biased as training rows (``test_is="logged"``).
+
+    Parameters
+    ----------
+    features, ignore
+        What networks read beside the ids: ``"auto"`` is every field with one value a row but those in
+        ``ignore``, as categories. Otherwise the fields are columns of the log, ``field_121``, …, with NaN for
+        a missing value; False leaves them out.
+    rows
+        Only the first rows of each log; None reads all.
+    """
+    require_rows(rows)
+    layouts = [
+        [f"{folder}{name}".format(log) for log in ("train", "test") for name in (SAMPLES, COMMON)]
+        for folder in FOLDERS
+    ]
+    paths = find_files(root, "aliccp", layouts, REMEDY)
+    samples = paths[::2]
+    tables = [_table(*files, features is not False, rows) for files in zip(samples, paths[1::2], strict=True)]
+    fields = [name for name in tables[0].column_names if name.startswith("field_")]
+    wanted = own_features(features, [Category(name) for name in fields], ignore)
+    return event_dataset(
+        "aliccp",
+        tables,
+        samples,
+        user="user",
+        item="item",
+        click="click",
+        conversion="conversion",
+        keep=fields if wanted is None else (),
+        features=wanted,
+        facts={
+            "protocol": protocol,
+            "has_official_size": tuple(map(len, tables)) == OFFICIAL_ROWS,
+            "note": "the test log is of later days and as biased as the training log",
+        },
+    )
+
+
+def _table(samples: Path, common: Path, features: bool, rows: int | None) -> Any:
+    """Read the rows of a log, joined with the features that several rows share."""
+    # A row for each index of the common features.
+    lines, fields = [], []
+    first = 0
+    for block in csv_blocks(common, COMMON_TYPES, REMEDY, header=False):
+        lines.append(block.column("common_feature_index"))
+        fields.append(_fields(block, first, common, (USER_ID, *(OF_COMMON if features else ()))))
+        first += block.num_rows
+    index = pa.concat_arrays(lines)
+    shared = {name: pa.concat_arrays([values[name] for values in fields]) for name in fields[0]}
+    tables = []
+    first = 0
+    for block in csv_blocks(samples, SAMPLE_TYPES, REMEDY, rows, header=False):
+        of_samples = _fields(block, first, samples, (ITEM_ID, *(OF_SAMPLE if features else ())))
+        names = block.column("common_feature_index")
+        at = pc.index_in(names, value_set=index)
+        problem = f"common_feature_index {{}} is not in {common.name}"
+        _require(at.is_valid(), first, samples, problem, names)
+        columns = {"click": block.column("click"), "conversion": block.column("conversion")}
+        columns |= {"user": shared[USER_ID].take(at), "item": of_samples.pop(ITEM_ID)}
+        for role, field in (("user", USER_ID), ("item", ITEM_ID)):
+            _require(columns[role].is_valid(), first, samples, f"the row has no field {field} (its {role})")
+        columns |= {f"field_{name}": shared[name].take(at) for name in (OF_COMMON if features else ())}
+        columns |= {f"field_{name}": values for name, values in of_samples.items()}
+        tables.append(pa.table(columns))
+        first += block.num_rows
+    return pa.concat_tables(tables)
+
+
+def _require(right: Any, first: int, file: Path, problem: str, *values: Any) -> None:
+    """Raise an error for the first row of a block that is not right; ``first`` rows stand before the block.
+
+    Parameters
+    ----------
+    problem, values
+        A text with a place for each value of the row.
+    """
+    if not (right := np.asarray(right)).all():
+        row = int(np.argmin(right))
+        said = problem.format(*(column[row] for column in values))
+        raise DataError(said, where=f"{file}, line {first + row + 1}", remedy=REMEDY)
+
+
+def _fields(block: Any, first: int, file: Path, wanted: tuple[str, ...]) -> dict[str, Any]:
+    """Return one feature a row of some fields: null where a row has none, the first of several.
+
+    A feature list is ``field \\x02 feature \\x03 value``, joined by ``\\x01``.
+    """
+    lists = pc.split_pattern(block.column("features"), "\x01")
+    announced, there = block.column("count").to_numpy(), pc.list_value_length(lists).to_numpy()
+    problem = "{} features are announced, and {} are there"
+    _require(announced == there, first, file, problem, announced, there)
+    # A regular expression for both separators takes several times as long.
+    triple = pc.split_pattern(pc.replace_substring(pc.list_flatten(lists), "\x03", "\x02"), "\x02")
+    row = pc.list_parent_indices(lists).to_numpy()
+    is_whole = np.ones(block.num_rows, dtype=bool)
+    is_whole[row[pc.list_value_length(triple).to_numpy() != 3]] = False
+    problem = "a feature is not field, feature and value between \\x02 and \\x03"
+    _require(is_whole, first, file, problem)
+    field = pc.dictionary_encode(pc.list_element(triple, 0))
+    codes = field.indices.to_numpy()
+    known = field.dictionary.to_pylist()
+    feature = pc.list_element(triple, 1)
+    values: dict[str, Any] = {}
+    for name in wanted:
+        ids = np.zeros(block.num_rows, dtype=np.int64)
+        missing = np.ones(block.num_rows, dtype=bool)
+        if name in known:
+            # From the last to the first, so that of several the first stays.
+            places = np.flatnonzero(codes == known.index(name))[::-1]
+            ids[row[places]] = pc.cast(feature.take(pa.array(places)), pa.int64()).to_numpy()
+            missing[row[places]] = False
+        values[name] = pa.array(ids, mask=missing)
+    return values

@@ -1,0 +1,396 @@
+"""The features of a log: what each is, given or found out from its type, and its values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import require
+from unskew.base.plain_text import listed
+from unskew.data.features import Features
+from unskew.data.kinds import Bag, Category, Coded, Feature, Number, TimePart
+from unskew.data.schema import NOT, ROLES_OF_IDS, Role, is_selected
+from unskew.data.values import MISSING, Numbers, Texts, Values, arrow_of, is_binary, times_of, values_of
+from unskew.data.vocabulary import TEXT
+
+if TYPE_CHECKING:
+    from unskew.data.encoders import Block, Encoders
+
+AUTO = "auto"
+
+Wanted = Sequence[Feature | str] | Literal["auto"]
+"""Features as they are asked for: declared, by name (the type tells the kind), or ``"auto"``, alone or among
+others, for all other columns."""
+
+MOST_CODES = 100
+CODE_SHARE = 0.01
+"""A column of whole numbers is a category, unless it has more than 100 distinct values and these are more
+than 1 % of the rows: then it is a number."""
+
+NO_ROWS = "most pairs of the space 'matrix' have no row"
+ROWS_REMEDY = (
+    "use the space 'impressions' (--space impressions), say role='user' or 'item' to take each one's last"
+    " value, or leave it out (--ignore)"
+)
+
+IGNORED, NO_FEATURE = "ignored", "its type is no feature's"
+"""Why a column is not taken."""
+
+
+def lacked_by(file: object) -> str:
+    """Why a column is not taken that not all files have."""
+    return f"{file} lacks it"
+
+
+ONE_HOT = ":"
+"""Columns of 0 and 1 that are named ``group:value``, one of them 1 in each line, are one category."""
+
+
+@dataclass(frozen=True, eq=False)
+class Described:
+    """The features of a log.
+
+    Attributes
+    ----------
+    declared
+        What each is, with its role.
+    values
+        By name: for each user, item or row of the log, as the role says. Those of rows may be left out where
+        they are in ``encoded``.
+    left_out
+        Columns that ``"auto"`` did not take, and why.
+    times
+        Columns of times that features are parts of, whole: one for each row.
+    encoders
+        How the features are coded, where that was fitted on more rows than these: blocks of one stream share
+        it. None fits encoders on the log itself.
+    encoded
+        The features of rows, coded by ``encoders``, where that is done already.
+    """
+
+    declared: tuple[Feature, ...]
+    values: Mapping[str, Values]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    times: Mapping[str, NDArray[np.datetime64]] = field(default_factory=dict)
+    encoders: Encoders | None = None
+    encoded: Block | None = None
+
+    def take(self, rows: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Described:
+        """Those of some rows; users' and items' are kept whole."""
+        of_rows = {each.name for each in self.declared if each.role == "row"}
+        taken = {name: each.take(rows) if name in of_rows else each for name, each in self.values.items()}
+        times = {name: when[rows] for name, when in self.times.items()}
+        encoded = None if self.encoded is None else self.encoded.take(rows)
+        return Described(self.declared, taken, self.left_out, times, self.encoders, encoded)
+
+    def select(self, fields: Sequence[str] | None) -> Described:
+        """Some of them, by name (:func:`unskew.data.schema.is_selected`); an unknown name is an error."""
+        if fields is None:
+            return self
+        marked = {each.startswith(NOT) for each in fields}
+        require(
+            len(marked) < 2,
+            f"of the fields {listed(fields)} some are named and some left out",
+            "name those that are read, or with a minus those that are not",
+        )
+        names = {name for each in self.declared for name in (each.name, each.source)}
+        for name in (each.removeprefix(NOT) for each in fields):
+            require(
+                name in names,
+                f"there is no feature '{name}'",
+                f"name some of {listed(feature.name for feature in self.declared)}",
+            )
+        declared = tuple(each for each in self.declared if is_selected(each.name, fields))
+        kept = {each.name for each in declared}
+        for each in declared:
+            share = each.share if isinstance(each, Coded) else None
+            require(
+                share is None or share in kept,
+                f"feature '{each.name}' shares the codes of '{share}', which is left out",
+                "name both, or none",
+            )
+        values = {name: each for name, each in self.values.items() if name in kept}
+        if self.encoders is None:
+            return Described(declared, values, self.left_out, self.times)
+        encoders = self.encoders.select(fields)
+        encoded = None if self.encoded is None else encoders.part_of(self.encoders, self.encoded)
+        return Described(declared, values, self.left_out, self.times, encoders, encoded)
+
+    def recoded(self, role: Role, at: NDArray[np.integer[Any]]) -> Described:
+        """The same where users or items have other codes: ``at`` has the present code of each, or −1."""
+        values = {
+            each.name: self.values[each.name].take(at) if each.role == role else self.values[each.name]
+            for each in self.declared
+        }
+        return Described(self.declared, values, self.left_out, self.times)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the values of features come from.
+
+    Attributes
+    ----------
+    rows
+        Columns of the rows, by name.
+    user, item
+        Codes of the rows.
+    sizes
+        How many users and items there are.
+    tables
+        Features by user and by item, if the log has such.
+    """
+
+    rows: Mapping[str, Any]
+    user: NDArray[np.int32]
+    item: NDArray[np.int32]
+    sizes: tuple[int, int]
+    space: str
+    tables: tuple[Features | None, Features | None] = (None, None)
+
+
+def described(wanted: Wanted, sources: Sources, ignore: Iterable[str] = ()) -> Described:
+    """The features that are asked for, with kinds and roles where they were left open."""
+    finder = _Finder(sources)
+    named = without_auto(wanted)
+    for each in named:
+        finder.take(each)
+    if AUTO in wanted:
+        finder.take_all(set(ignore))
+    return finder.found()
+
+
+def without_auto(wanted: Wanted) -> list[Feature | str]:
+    """The features that are named; an error for what is none."""
+    if wanted == AUTO:
+        return []
+    if isinstance(wanted, str) or not isinstance(wanted, Collection):
+        raise ParameterError(
+            f"features must be 'auto' or a list, not {wanted!r}", remedy="give a list of names"
+        )
+    for each in wanted:
+        if not isinstance(each, Feature | str):
+            raise ParameterError(
+                f"{each!r} is not a feature",
+                remedy="give a name, or us.Category, us.Number or us.Bag with one",
+            )
+    return [each for each in wanted if each != AUTO]
+
+
+def sources_of(named: Iterable[Feature | str]) -> list[str]:
+    """The columns of features that are named."""
+    return [each if isinstance(each, str) else each.source for each in named]
+
+
+class _Finder:
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.tables = _tables(sources)
+        self.declared: dict[str, Feature] = {}
+        self.values: dict[str, Values] = {}
+        self.left_out: dict[str, str] = {}
+
+    def found(self) -> Described:
+        require_shared_codes(self.declared)
+        times = {
+            each.source: times_of(self.sources.rows[each.source], each.source)
+            for each in self.declared.values()
+            if isinstance(each, TimePart) and each.source in self.sources.rows
+        }
+        return Described(tuple(self.declared.values()), self.values, self.left_out, times)
+
+    def take_all(self, ignored: set[str]) -> None:
+        for name in [*self.tables, *self.sources.rows]:
+            if name in {each.source for each in self.declared.values()}:
+                continue
+            if name in ignored:
+                self.left_out[name] = IGNORED
+            elif name in self.tables:
+                self.take(name)
+            else:
+                kinds = _kinds_of(arrow_of(self.sources.rows[name], name), name)
+                if not kinds:
+                    self.left_out[name] = NO_FEATURE
+                for feature in kinds:
+                    self._take_row(feature, refuse=False)
+
+    def take(self, wanted: Feature | str) -> None:
+        name = wanted if isinstance(wanted, str) else wanted.name
+        source = wanted if isinstance(wanted, str) else wanted.source
+        if name in self.declared or name in ROLES_OF_IDS:
+            raise named_twice(name)
+        if source in self.tables:
+            role, values = self.tables[source]
+            kind = Number if isinstance(values, Numbers) else Category
+            feature = kind(name) if isinstance(wanted, str) else wanted
+            if feature.kind != kind.kind:
+                values = _converted(feature, values)
+            self._keep(feature.with_role(role), values)
+        elif source not in self.sources.rows:
+            raise DataError(
+                f"there is no column '{source}'",
+                remedy=f"name some of those that are there: {listed([*self.tables, *self.sources.rows])}",
+            )
+        elif isinstance(wanted, str):
+            kinds = _kinds_of(arrow_of(self.sources.rows[name], name), name)
+            if not kinds:
+                raise no_feature(name)
+            for feature in kinds:
+                self._take_row(feature, refuse=True)
+        else:
+            self._take_row(wanted, refuse=True)
+
+    def _take_row(self, feature: Feature, *, refuse: bool) -> None:
+        """A column of the rows, as it is, or as one value for each user or item."""
+        values = values_of(feature, self.sources.rows[feature.source])
+        role = feature.role or self._role(values)
+        if role == "row" and feature.role is None and self.sources.space == "matrix":
+            reason = f"it differs within users and within items: {NO_ROWS}"
+            if refuse:
+                raise DataError(f"feature '{feature.name}': {reason}", remedy=ROWS_REMEDY)
+            self.left_out[feature.name] = reason
+            return
+        if role != "row":
+            side = ROLES_OF_IDS.index(role)
+            code, size = (self.sources.user, self.sources.item)[side], self.sources.sizes[side]
+            last = np.full(size, MISSING, dtype=np.int64)
+            last[code] = np.arange(len(code))
+            values = values.take(last)
+        self._keep(feature.with_role(role), values)
+
+    def _role(self, values: Values) -> Role:
+        """Whose value it is: the user's or the item's if it never changes within one, else the row's."""
+        keys = values.keys()
+        for role, code in zip(ROLES_OF_IDS, (self.sources.user, self.sources.item), strict=True):
+            first = np.zeros(int(code.max(initial=0)) + 1, dtype=np.int64)
+            first[code[::-1]] = np.arange(len(code))[::-1]
+            at = first[code]
+            # Where nobody is there twice every column would pass.
+            tells = self.sources.space == "matrix" or bool((at != np.arange(len(code))).any())
+            if tells and bool((keys == keys[at]).all()):
+                return role  # type: ignore[return-value]
+        return "row"
+
+    def _keep(self, feature: Feature, values: Values) -> None:
+        self.declared[feature.name] = feature
+        self.values[feature.name] = values
+
+
+def require_shared_codes(declared: Mapping[str, Feature]) -> None:
+    """An error for a feature that shares the codes of one without codes of its own."""
+    for each in declared.values():
+        share = each.share if isinstance(each, Coded) else None
+        if share is None:
+            continue
+        other = declared.get(share)
+        if not isinstance(other, Coded) or other.share is not None:
+            raise ParameterError(
+                f"feature '{each.name}' shares the codes of '{share}', which has none of its own",
+                remedy="name a Category or a Bag that shares nothing itself",
+            )
+
+
+def no_feature(name: str) -> DataError:
+    """The error for a column of a type that no feature can be made of."""
+    return DataError(
+        NO_FEATURE,
+        where=f"column '{name}'",
+        remedy="write it as text, numbers, lists or times, or leave it out",
+    )
+
+
+def named_twice(name: str) -> ParameterError:
+    """The error for a feature that is there twice, or is an id."""
+    return ParameterError(
+        f"feature '{name}' is there twice, or is an id", remedy="name each column once, ids apart"
+    )
+
+
+def _kinds_of(array: Any, name: str) -> tuple[Feature, ...]:
+    """The rule of ``"auto"``: features from the type of a column; none for a type that is no feature's."""
+    kinds = kinds_of_type(array.type, name)
+    if len(kinds) < 2 or isinstance(kinds[0], TimePart):
+        return kinds
+    category, number = kinds
+    whole = array.drop_null().to_numpy(zero_copy_only=False)
+    return (number if is_number(len(np.unique(whole)), len(whole)) else category,)
+
+
+def kinds_of_type(kind: Any, name: str) -> tuple[Feature, ...]:
+    """Features from a type; of whole numbers both that they can be, of which the values decide."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return TimePart.both(name)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return () if pa.types.is_nested(kind.value_type) or is_binary(kind.value_type) else (Bag(name),)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return (Number(name),)
+    if pa.types.is_integer(kind):
+        return Category(name), Number(name)
+    if (
+        pa.types.is_boolean(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+    ):
+        return (Category(name),)
+    return ()
+
+
+def is_number(distinct: int, known: int) -> bool:
+    """Whether whole numbers are more than codes, by how many there are and how many of them differ:
+    :data:`MOST_CODES`, :data:`CODE_SHARE`."""
+    return distinct > MOST_CODES and distinct > CODE_SHARE * known
+
+
+def _converted(feature: Feature, values: Values) -> Values:
+    """A table's column as a feature of another kind than its own."""
+    if isinstance(feature, Category) and isinstance(values, Numbers):
+        return values_of(feature, pa.array(values.values, from_pandas=True))
+    raise DataError(
+        f"feature '{feature.name}' is declared as a {feature.kind}, which its values are not",
+        remedy="declare it as a Number or a Category, or give its name alone",
+    )
+
+
+def _tables(sources: Sources) -> dict[str, tuple[Role, Values]]:
+    """Columns of the features of users and items; of two with one name each gets its side's in front."""
+    found: dict[str, dict[str, Values]] = {
+        role: {} if features is None else _columns_of(features)
+        for role, features in zip(ROLES_OF_IDS, sources.tables, strict=True)
+    }
+    twice = found["user"].keys() & found["item"].keys()
+    result: dict[str, tuple[Role, Values]] = {}
+    for role in ROLES_OF_IDS:
+        for name, values in found[role].items():
+            result[f"{role}.{name}" if name in twice else name] = role, values  # type: ignore[assignment]
+    return result
+
+
+def _columns_of(features: Features) -> dict[str, Values]:
+    """Blocks of 0 and 1 as categories, other columns by the rule for whole numbers."""
+    groups: dict[str, list[int]] = {}
+    for place, name in enumerate(features.names):
+        groups.setdefault(name.partition(ONE_HOT)[0] if ONE_HOT in name else name, []).append(place)
+    columns: dict[str, Values] = {}
+    for group, places in groups.items():
+        block = features.values[:, places]
+        names = [features.names[place] for place in places]
+        is_one_hot = np.isin(block, (0, 1)).all() and (block.sum(axis=1) == 1).all()
+        if is_one_hot and all(ONE_HOT in name for name in names):
+            texts = np.array([name.partition(ONE_HOT)[2] for name in names], dtype=TEXT)
+            columns[group] = Texts(block.argmax(axis=1).astype(np.int32), texts)
+            continue
+        for name, column in zip(names, block.T.astype(np.float64), strict=True):
+            numbers = Numbers(column)
+            is_code = bool((column == np.floor(column)).all())
+            is_code = is_code and not is_number(len(np.unique(column)), len(column))
+            columns[name] = _converted(Category(name), numbers) if is_code else numbers
+    return columns

@@ -1,0 +1,165 @@
+"""Our numbers beside the paper's: mean ± deviation over seeds, marks, and how far apart they are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from unskew.metrics.registry import PROPENSITY_METRICS, RANKING
+from unskew.run.protocol import ProtocolName
+from unskew.study.presets import ALONE, PAPER_NAMES, SOURCES, Preset, sources_of
+from unskew.study.published import Published, published_row
+from unskew.study.shown_table import Shown
+from unskew.study.table import Figure, Row, StudySummary, figure_text, summary
+
+PAPER_PROPENSITY = (
+    "ece",
+    "ece_floor",
+    "nll",
+    "brier",
+    "auc",
+    "mean_over_base_rate",
+    "weight_check",
+    "ece_all_of_d",
+    "mean_over_base_rate_all_of_d",
+)
+HONEST_PROPENSITY = (
+    "ece",
+    "ece_floor",
+    "wce",
+    "nll",
+    "brier",
+    "auc",
+    "mean_over_base_rate",
+    "weight_check",
+    "effective_sample_size",
+)
+RAW = {"propensity": "neumf", "calibrator": "none"}
+SOURCE_OF = {(source.propensity, source.calibrator): key for key, source in SOURCES.items()}
+"""The source of a row of the long table; a method without propensities has none."""
+PAPER_MARK = "‡"
+
+
+@dataclass(frozen=True)
+class PaperComparison:
+    """One number of ours beside the paper's."""
+
+    method: str
+    source: str
+    metric: str
+    ours: Figure
+    paper: Published | None
+
+    @property
+    def deviation(self) -> float | None:
+        """(ours − paper's) ÷ paper's standard deviation."""
+        return None if self.paper is None else self.paper.deviation(self.ours.mean)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "method": self.method,
+            "source": self.source,
+            "metric": self.metric,
+            **vars(self.ours),
+            "is_significant": self.ours.is_significant,
+            "paper_mean": self.paper and self.paper.mean,
+            "paper_std": self.paper and self.paper.std,
+            "deviation": self.deviation,
+        }
+
+
+def summarised(
+    table: pa.Table, preset: Preset, protocol: ProtocolName, dataset: str, part: str
+) -> StudySummary:
+    """Sum up a preset's rows on one test set; all its tests are one family."""
+    if part == "propensity":
+        wanted = [("", key) for key in sources_of(protocol)]
+    else:
+        wanted = [(method, key) for method in preset.methods for key in preset.rows_of(method, protocol)]
+    lines = table.select(["dataset", "part", "method", "propensity", "calibrator"]).to_pylist()
+    rows: dict[tuple[str, str], list[int]] = {}
+    for number, line in enumerate(lines):
+        if line["dataset"] == dataset and line["part"] in (part, "users"):
+            key = SOURCE_OF.get((line["propensity"], line["calibrator"]), ALONE)
+            rows.setdefault((line["method"], key), []).append(number)
+    chosen = table.take([number for each in wanted for number in rows.get(each, ())])
+    metrics = RANKING if part == "method" else PAPER_PROPENSITY if protocol == "paper" else HONEST_PROPENSITY
+    against = {"method": "escm2-dr"} if preset.name == "table-sota" else RAW
+    return summary(
+        chosen,
+        part="method" if part == "method" else "propensity",
+        metrics=metrics,
+        against=against,
+        title=preset.title,
+    )
+
+
+def comparisons(found: StudySummary, preset: Preset) -> list[PaperComparison]:
+    """Set every number of a summary beside the paper's, where it prints one."""
+    result = []
+    for row, figures in found.rows.items():
+        source = SOURCE_OF.get((row.propensity, row.calibrator), ALONE)
+        for metric, ours in figures.items():
+            paper = _printed(preset, row, source, metric) if preset.published else None
+            result.append(PaperComparison(row.method, source, metric, ours, paper))
+    return result
+
+
+def _printed(preset: Preset, row: Row, source: str, metric: str) -> Published | None:
+    without = source == ALONE or (preset.published == "sota" and row.method != "mrdr")
+    return published_row(
+        preset.published,
+        row.dataset.split(" (")[0],
+        PAPER_NAMES.get(row.method, row.method),
+        "none" if without else source,
+        "ece@100" if metric == "ece" else metric,
+    )
+
+
+def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: bool = True) -> Shown:
+    """Return three lines a row: ours, the paper's, and by how many of its standard deviations they differ.
+
+    Rows that the paper does not have are one line.
+    """
+    by_row: dict[tuple[str, str], dict[str, PaperComparison]] = {}
+    for number in comparisons(found, preset):
+        by_row.setdefault((number.method, number.source), {})[number.metric] = number
+    is_one_method = len({method for method, _ in by_row}) == 1
+    lines: list[tuple[str, ...]] = []
+    for (method, source), numbers in by_row.items():
+        name = SOURCES[source].title if source else ""
+        head = (name or method) if is_one_method else f"{method} {name}".strip()
+        lines += _lines(head, [numbers.get(metric) for metric in found.metrics], with_paper)
+    against = "ESCM²-DR" if preset.name == "table-sota" else "raw"
+    measured = re.sub("differs from .*? at 5 %", f"differs from {against} at 5 %", found.caption)
+    marked = f"{PAPER_MARK} the paper's mark" if with_paper and preset.published else ""
+    names = found.metrics if preset.methods else [PROPENSITY_METRICS[name].heading for name in found.metrics]
+    return Shown(
+        title=preset.title,
+        columns=("", *names),
+        rows=tuple(lines),
+        caption="; ".join(text for text in (measured, marked, note) if text),
+    )
+
+
+def _lines(head: str, numbers: list[PaperComparison | None], with_paper: bool) -> list[tuple[str, ...]]:
+    lines = [(head, *(figure_text(number.ours if number else None) for number in numbers))]
+    papers = [_paper(number) if number else "" for number in numbers]
+    if with_paper and any(papers):
+        lines.append(("  paper", *papers))
+        differences = [number and number.deviation for number in numbers]
+        if any(value is not None for value in differences):
+            texts = ("" if value is None else f"{value:+.1f}" for value in differences)
+            lines.append(("  off, in its s.d.", *texts))
+    return lines
+
+
+def _paper(number: PaperComparison) -> str:
+    if number.paper is None:
+        return ""
+    spread = "" if number.paper.std is None else f" ± {number.paper.std:.4f}"
+    return f"{number.paper.mean:.4f}{spread}{PAPER_MARK if number.paper.significant else ''}"

@@ -1,0 +1,126 @@
+"""What published code does otherwise than the papers: one class for each deviation, laid over a method.
+
+``as_published(DRJL(ratio=6), AveragedTogether, NoisyImputer)`` is a :class:`unskew.DRJL` that trains so; its
+parameters, its files and its name are those of the method.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from unskew.debias import Debiaser, losses
+from unskew.debias.imputation import JointLearning
+from unskew.debias.ips_v2 import IPSV2
+from unskew.debias.setting import Batch, ObservedSampler, Plan, Setting
+from unskew.debias.towers import Tasks
+from unskew.training import ObservedAndFull, Population, Sampler, ShuffledRows
+
+Method = TypeVar("Method", bound=Debiaser)
+
+LAST_READ = "_last_read"
+"""Attribute of a method: the batch that its imputer read last, and the output."""
+
+
+def as_published(method: Method, *deviations: type[Debiaser]) -> Method:
+    """The same method with deviations of published code; without any, the method itself."""
+    if not deviations:
+        return method
+    kind = type(method)
+    name = f"{kind.__name__} with {', '.join(each.__name__ for each in deviations)}"
+    body = {"__doc__": kind.__doc__, "__module__": __name__, "__qualname__": name}
+    deviating: Any = type(name, (*deviations, kind), body)
+    params = method.get_params(deep=False)
+    for each in deviations:
+        changed = getattr(each, "parameters", {})
+        params |= {key: value for key, value in changed.items() if key in params}
+    made: Method = deviating(**params)
+    return made
+
+
+class UnweightedImputation(JointLearning):
+    """Corrects by Σ_O (e/p − ê), as much public code does: not doubly robust, even with true p."""
+
+    def correction(self, setting: Setting, observed: Batch, logit: Tensor) -> Tensor:
+        """e/p − ê of clicks."""
+        error = self.form.error(observed.conversion, logit)
+        imputed = self.form.imputed(self.imputer_output(setting, observed), logit)
+        return error / observed.propensity - imputed
+
+
+class AveragedTogether(JointLearning):
+    """Averages clicks and their ``ratio`` cells of D together: |O|/|D| is taken for 1/(1 + ratio)."""
+
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """s · mean_{B_O} [ê + (e − ê)/p] + (1 − s) · mean_{B_D} ê, s = 1/(1 + ratio)."""
+        observed = self.weighed(setting, observed)
+        logit = setting.logit(observed)
+        clicked = self.correction(setting, observed, logit) + self.imputed_error(setting, observed, logit)
+        imputed = self.imputed_error(setting, full, setting.logit(full))
+        share = 1.0 / (1.0 + self.ratio)
+        return share * clicked.mean(-1) + (1.0 - share) * imputed.mean(-1)
+
+
+@dataclass(frozen=True)
+class ClicksAndUnclicked:
+    """Batches of clicks and ``ratio`` times as many unclicked cells, the latter drawn once for all epochs.
+
+    The batch size counts both together.
+    """
+
+    ratio: float
+
+    def __call__(self, observed: ObservedSampler, population: Population) -> Sampler:
+        """The sampler."""
+        assert isinstance(observed, ShuffledRows)
+        clicks = replace(observed, batch_size=max(1, round(observed.batch_size / (1.0 + self.ratio))))
+        return ObservedAndFull(clicks, population, self.ratio, unclicked_once=True)
+
+
+class UnclickedOnce(JointLearning):
+    """``batch_size`` counts clicks and cells of D together; the cells are unclicked ones, drawn once."""
+
+    def plan(self) -> Plan:
+        """The method's passes, the last of which draws so."""
+        *others, prediction = super().plan()
+        return (*others, replace(prediction, sampler=ClicksAndUnclicked(self.ratio)))
+
+
+class NoisyImputer(JointLearning):
+    """Leaves the imputer's dropout on where the prediction reads it."""
+
+    def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
+        """b with its dropout on, without gradient.
+
+        Both terms of a click must see the same noise: what was read of the last batch is kept.
+        """
+        kept: tuple[Batch, Tensor] | None = vars(self).get(LAST_READ)
+        if kept is None or kept[0] is not batch:
+            with torch.no_grad():
+                kept = batch, setting.logit(batch, "imputation")
+            vars(self)[LAST_READ] = kept
+        return kept[1]
+
+
+class OfficialV2(IPSV2):
+    """IPS-V2 and DR-V2: no gradient is stopped, no propensity clipped, and the balance of a batch squared."""
+
+    parameters: ClassVar[dict[str, Any]] = {
+        "detach_p_in_cvr": False,
+        "imp_loss": "sq",
+        "detach_pred_in_imp": False,
+        "detach_imp_in_cvr": False,
+    }
+    """What the method's own parameters are set to."""
+
+    def squared_imbalance(self, setting: Setting, tasks: Tasks) -> Tensor:
+        """The square of a batch's imbalance, which counts its noise."""
+        logits = tasks.of("prediction"), tasks.of("click")
+        return losses.imbalance(*logits, p_min=self.least(setting), **tasks.space).square()
+
+    def least(self, setting: Setting) -> Tensor:
+        """Nothing is clipped."""
+        return torch.zeros_like(setting.floor)

@@ -1,0 +1,243 @@
+"""What the published code did, as switches: each on by default, each named in the output, each reversible.
+
+Nothing here selects on the test set, which that code did for its doubly robust methods (METHODS §0, 8): what
+that does is shown by a diagnostic, ``epoch_chosen_on_test`` of ``table-switches``, which no table has on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from unskew.base.errors import ParameterError
+from unskew.calibration import Calibrator
+from unskew.data import Log
+from unskew.data.datasets import Dataset
+from unskew.debias import Debiaser, make_method
+from unskew.learners import Backbone, NeuMF
+from unskew.metrics import CalibrationSketch, ece
+from unskew.metrics.clip import Clip
+from unskew.propensity import DualFocal, MCDropout, Propensity, Uncertainty, make_uncertainty
+from unskew.run.protocol import Protocol, ProtocolName
+from unskew.study import legacy
+from unskew.study.legacy_propensity import DualFocalOnProbabilities, LegacyPropensity
+
+BATCH = 1024
+DROPOUT = 0.2
+NEGATIVES_OF_DR = 6.0
+MRDR_CLAMP = 5.0
+LARGE = ("yahoo_r3", "kuairand")
+"""Datasets on which the published code trains for fewer epochs."""
+
+PROPENSITY_EPOCHS = {False: 100, True: 20}
+"""On Coat, and on the larger datasets."""
+MODEL_EPOCHS = {False: 200, True: 4}
+IPS_EPOCHS = {False: 200, True: 1}
+"""The IPS script and the baseline's tell of epoch 1 on the larger datasets."""
+
+WEIGHT_DECAY = {"ips": 1e-3, "snips": 1e-3, "dr-jl": 1e-3, "mrdr": 1e-2}
+"""Defaults of the published scripts; the baseline's is read and not used."""
+STATED_WEIGHT_DECAY = 1e-4
+"""What the paper's supplement states for all methods."""
+
+MOST_CELLS = 1 << 21
+"""Pairs of D up to which the ECE over all of them is measured too."""
+
+NO_CLIP = 1e-12
+"""The published IPS clips nothing."""
+
+SWITCHES = {
+    "sampled_negatives": "propensities trained on clicks and as many sampled negatives (1:1)",
+    "negatives_once": "those negatives drawn once for all epochs",
+    "no_offset": "no logit offset, so scores are not propensities over D",
+    "spare_tenth": "a tenth of the training pairs spared for logging, and counted as training pairs after",
+    "propensity_epochs_fixed": "the propensity trained for a fixed number of epochs, last weights kept",
+    "embedding_dropout": "dropout of 0.2 on the propensity's embeddings too (its later version)",
+    "models_of_first_version": "conversion models without it (the first version; which was used is unknown)",
+    "platt_in_sample": "calibrator fitted on training clicks and fresh negatives",
+    "platt_dropout": "dropout left on in the scores that are calibrated",
+    "ece_in_sample": "ECE measured on training clicks and fresh negatives, 1:1",
+    "dual_focal_on_probabilities": "dual focal loss takes probabilities for logits, and its score for p",
+    "model_epochs_fixed": "conversion models trained for a fixed number of epochs, no validation",
+    "baseline_on_nine_tenths": "the baseline trains on 90 % of the clicks, weighted methods on all",
+    "no_clip": "no clipping of propensities",
+    "sum_reduction": "losses summed over a batch, so weight decay is as many times weaker",
+    "scripts_weight_decay": "weight decay of the scripts (0, 10⁻³, 10⁻² for MRDR), not the paper's 10⁻⁴",
+    "dr_six_to_one": "doubly robust batches of 1 click to 6 unclicked pairs drawn once, without rescaling",
+    "imputation_by_cross_entropy": "imputer trained by the weighted cross-entropy, weights not normalised",
+    "imputer_dropout": "dropout left on in the imputer that the prediction reads",
+    "mrdr_clamp": "MRDR's imputation weights clamped at 5",
+    "mrdr_copy_per_batch": "MRDR's imputer given the prediction's weights before every batch",
+    "test_as_shipped": "test set as shipped, with the pairs that were clicked in training",
+}
+"""The deviations of the published code by name, and what each does; reversed, the honest thing is done."""
+
+
+@dataclass(frozen=True)
+class Paper(Protocol):
+    """The published protocol: its switches decide on cross-fitting, clipping, training and the test set.
+
+    Parameters
+    ----------
+    reverse
+        Names in :data:`SWITCHES` of what is not done as published.
+
+    Examples
+    --------
+    >>> Paper(reverse=("no_offset",)).does("no_offset")
+    False
+    """
+
+    name: ClassVar[ProtocolName] = "paper"
+
+    reverse: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.reverse:
+            if name not in SWITCHES:
+                raise ParameterError(
+                    f"the paper protocol has no switch {name!r}", remedy=f"use one of {', '.join(SWITCHES)}"
+                )
+
+    def does(self, switch: str) -> bool:
+        """Whether it is done as published."""
+        assert switch in SWITCHES, switch
+        return switch not in self.reverse
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A line for each switch."""
+        return tuple(
+            f"paper protocol{'' if self.does(name) else ', REVERSED'}: {text} [{name}]"
+            for name, text in SWITCHES.items()
+        )
+
+    @property
+    def clip(self) -> Clip:
+        """None at all, as published."""
+        return NO_CLIP if self.does("no_clip") else super().clip
+
+    @property
+    def test_protocol(self) -> ProtocolName:
+        """As shipped, unless that is reversed."""
+        return "paper" if self.does("test_as_shipped") else "honest"
+
+    def uncertainty(self, name: str) -> Uncertainty | None:
+        """An uncertainty method as the published code has it; None for ``"none"``."""
+        if name == MCDropout.name and self.does("embedding_dropout"):
+            return MCDropout(layers="embedding")
+        if name == DualFocal.name and self.does("dual_focal_on_probabilities"):
+            return DualFocalOnProbabilities()
+        return make_uncertainty(name)
+
+    def propensity(
+        self, backbone: Backbone, calibrator: Calibrator | None = None, uncertainty: str = "none"
+    ) -> Propensity:
+        """The propensity estimator, untrained; a backbone that is not NeuMF stays as it is."""
+        options: dict[str, Any] = {}
+        if self.does("sampled_negatives"):
+            options |= {
+                "negatives": 1.0,
+                "negatives_once": self.does("negatives_once"),
+                "population": "sampled" if self.does("no_offset") else "D",
+            }
+        if self.does("propensity_epochs_fixed"):
+            epochs = self.propensity_epochs or PROPENSITY_EPOCHS[self.data in LARGE]
+            options |= {"epochs": epochs, "patience": None}
+        return LegacyPropensity(
+            backbone=_with_embedding_dropout(backbone) if self.does("embedding_dropout") else backbone,
+            calibrator=calibrator,
+            uncertainty=self.uncertainty(uncertainty),
+            crossfit=None,
+            calibrate_in_sample=self.does("platt_in_sample"),
+            judge_in_sample=self.does("ece_in_sample"),
+            spare_tenth=self.does("spare_tenth"),
+            calibrator_dropout=self.does("platt_dropout"),
+            **options,
+        )
+
+    def further_figures(self, propensity: Propensity, log: Log) -> dict[str, list[float]]:
+        """Figures over every pair of a small D at the true rate, whatever the switches measure on."""
+        if log.space != "matrix" or log.population_size > MOST_CELLS:
+            return {}
+        click = np.zeros(log.population_size)
+        click[log.cell[log.clicked]] = 1.0
+        sketches = [
+            CalibrationSketch.of(score=line.ravel(), outcome=click)
+            for line in propensity.predict_matrix_each()
+        ]
+        return {
+            "ece_all_of_d": [ece(sketch=sketch) for sketch in sketches],
+            "mean_over_base_rate_all_of_d": [sketch.mean_score / sketch.base_rate for sketch in sketches],
+        }
+
+    def method(self, name: str, backbone: Backbone, density: float) -> Debiaser:
+        """A debiaser, untrained; one that the published code does not have is as it is."""
+        used = backbone if self.does("models_of_first_version") else _with_embedding_dropout(backbone)
+        made = make_method(name, backbone=used, **self.method_options(name, density=density))
+        return legacy.as_published(made, *self.deviations(name))
+
+    def validation(self, data: Dataset) -> None:
+        """None: what is chosen at all is chosen on clicks."""
+
+    def method_options(self, method: str, *, density: float) -> dict[str, Any]:
+        """Parameters of a debiaser; none for methods that the published code does not have.
+
+        Parameters
+        ----------
+        density
+            |O| / |D|: our losses are means over D, so that a sum over a batch of B is B ÷ density of them.
+        """
+        baseline = method == "naive"
+        if not baseline and method not in WEIGHT_DECAY:
+            return {}
+        options: dict[str, Any] = {}
+        large = self.data in LARGE
+        if self.does("model_epochs_fixed"):
+            epochs = (IPS_EPOCHS if method in ("naive", "ips", "snips") else MODEL_EPOCHS)[large]
+            options |= {"epochs": epochs, "patience": None, "validation_share": 0.0}
+            if baseline and self.does("baseline_on_nine_tenths"):
+                options["validation_share"] = 0.1
+        if self.does("no_clip") and not baseline:
+            options["p_min"] = NO_CLIP
+        decay = 0.0 if baseline else WEIGHT_DECAY[method]
+        options["weight_decay"] = decay if self.does("scripts_weight_decay") else STATED_WEIGHT_DECAY
+        if not baseline and self.does("sum_reduction"):
+            options["weight_decay"] *= density / BATCH
+        if method in ("dr-jl", "mrdr"):
+            options |= self._joint_learning(method, density, options["weight_decay"])
+        return options
+
+    def deviations(self, method: str) -> tuple[type[Debiaser], ...]:
+        """What the published code of a method does that no parameter of it says."""
+        found: list[type[Debiaser]] = []
+        if method in ("dr-jl", "mrdr"):
+            if self.does("dr_six_to_one"):
+                found += [legacy.AveragedTogether, legacy.UnclickedOnce]
+            if self.does("imputer_dropout"):
+                found.append(legacy.NoisyImputer)
+        return tuple(found)
+
+    def _joint_learning(self, method: str, density: float, decay: float) -> dict[str, Any]:
+        options: dict[str, Any] = {"imputation_weight_decay": decay}
+        if self.does("dr_six_to_one"):
+            options["ratio"] = NEGATIVES_OF_DR
+            if self.does("sum_reduction"):
+                # Clicks and unclicked pairs are averaged together here, without the factor |O| / |D|.
+                options["weight_decay"] = decay / density
+        if self.does("imputation_by_cross_entropy"):
+            options |= {"imp_loss": "ce", "normalise_weights": False}
+        if method == "mrdr":
+            options |= {
+                "weight_clamp": MRDR_CLAMP if self.does("mrdr_clamp") else None,
+                "copy": "batch" if self.does("mrdr_copy_per_batch") else "epoch",
+            }
+        return options
+
+
+def _with_embedding_dropout(backbone: Backbone) -> Backbone:
+    if not isinstance(backbone, NeuMF):
+        return backbone
+    return NeuMF(**{**backbone.get_params(deep=False), "emb_dropout": DROPOUT})

@@ -1,0 +1,247 @@
+"""The paper's tables and figures by name: the propensities and methods of their grids. Runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from unskew.base.errors import ParameterError
+from unskew.debias import METHODS
+from unskew.propensity import UNCERTAINTIES
+from unskew.run.protocol import ProtocolName
+from unskew.study.grid import NOTHING
+
+Kind = Literal["propensities", "methods", "efficiency", "switches", "figure"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a row's propensities come from.
+
+    Parameters
+    ----------
+    key
+        As the paper's tables name it.
+    propensity
+        The name of the model in a grid: ``"neumf"``, an uncertainty method, or ``"constant"``.
+    calibrator
+        What is fitted on its scores.
+    """
+
+    key: str
+    title: str
+    propensity: str = "neumf"
+    calibrator: str = "none"
+
+    @property
+    def name(self) -> str:
+        """As a method of a grid names the set of propensities."""
+        return f"{self.propensity} {self.calibrator}"
+
+
+SOURCES = {
+    source.key: source
+    for source in (
+        Source("raw", "raw"),
+        Source("mc_dropout", "MC dropout", "mc-dropout"),
+        Source("deep_ensemble", "deep ensemble", "deep-ensemble"),
+        Source("batch_ensemble", "BatchEnsemble", "batch-ensemble"),
+        Source("dual_focal", "dual focal loss", "dual-focal"),
+        Source("platt", "Platt scaling", calibrator="platt"),
+        Source("temperature", "temperature", calibrator="temperature"),
+        Source("beta", "beta", calibrator="beta"),
+        Source("isotonic", "isotonic", calibrator="isotonic"),
+        Source("histogram", "histogram", calibrator="histogram"),
+        Source("constant", "constant", "constant"),
+    )
+}
+
+NOISY = Source("noisy", "raw with dropout on", "noisy")
+"""What the published code calibrates: one pass with dropout left on."""
+
+MODELS: Mapping[str, Mapping[str, Any]] = {
+    NOISY.propensity: {"uncertainty": "mc-dropout", "uncertainty_params": {"samples": 1, "layers": "all"}},
+    **{name: {"uncertainty": name} for name in UNCERTAINTIES},
+}
+"""What a grid says of a propensity beside its key; of others nothing."""
+
+
+def propensities_of(sources: Iterable[Source]) -> list[dict[str, Any]]:
+    """Return the propensities of a grid from which rows are read off, each with its calibrators.
+
+    Examples
+    --------
+    >>> propensities_of([SOURCES["raw"], SOURCES["platt"]])
+    [{'key': 'neumf', 'calibrators': ['none', 'platt']}]
+    """
+    calibrators: dict[str, list[str]] = {}
+    for source in sources:
+        calibrators.setdefault(source.propensity, []).append(source.calibrator)
+    return [{"key": key, **MODELS.get(key, {}), "calibrators": found} for key, found in calibrators.items()]
+
+
+PAPER_SOURCES = ("raw", "mc_dropout", "deep_ensemble", "dual_focal", "platt")
+"""The rows of the paper's tables."""
+
+
+def sources_of(protocol: ProtocolName) -> tuple[str, ...]:
+    """Return the rows of a protocol's tables: the paper's, or all."""
+    return PAPER_SOURCES if protocol == "paper" else tuple(SOURCES)
+
+
+def timed_sources(protocol: ProtocolName) -> list[str]:
+    """Return the rows of the table of times: those that are trained, and BatchEnsemble."""
+    return [key for key in dict.fromkeys((*sources_of(protocol), "batch_ensemble")) if key != "constant"]
+
+
+ALONE = NOTHING
+"""The row of a method without given propensities."""
+
+PAPER_NAMES = {
+    "naive": "naive",
+    "ips": "ips",
+    "dr-jl": "dr_jl",
+    "mrdr": "mrdr",
+    "gpl": "mrdr_gpl",
+    "cdr": "mrdr_cdr",
+    "dr-v2": "dr_v2",
+    "escm2-dr": "escm2_dr",
+}
+"""Methods as the paper's tables name them."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One table or figure.
+
+    Parameters
+    ----------
+    published
+        The table of :mod:`unskew.study.published` beside it.
+    methods
+        Methods that it needs.
+    only_with
+        The one row of a method; methods that are not named have all of the protocol's.
+    given
+        Methods with a click tower of their own that take the rows' propensities from outside instead.
+    only
+        The dataset that it is about; None is any.
+    in_all
+        Whether ``all`` has it; what the paper does not have and takes long is to be asked for.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    published: str = ""
+    methods: tuple[str, ...] = ()
+    only_with: Mapping[str, str] = field(default_factory=dict)
+    given: tuple[str, ...] = ()
+    only: str | None = None
+    in_all: bool = True
+
+    def rows_of(self, method: str, protocol: ProtocolName) -> tuple[str, ...]:
+        """The rows of a method: sources, or ``ALONE`` where it takes no propensities."""
+        if method in self.only_with:
+            return (self.only_with[method],)
+        if METHODS[method].needs_propensity or method in self.given:
+            return sources_of(protocol)
+        return (ALONE,)
+
+
+PRESETS = {
+    preset.name: preset
+    for preset in (
+        Preset("table-ece", "Calibration of the propensities", "propensities", "ece"),
+        Preset("table-ips", "IPS", "methods", "overall_ips", ("naive", "ips")),
+        Preset("table-dr", "Doubly robust methods", "methods", "dr", ("dr-jl", "mrdr")),
+        Preset(
+            "table-kuairand",
+            "KuaiRand",
+            "methods",
+            "kuairand",
+            ("ips", "dr-jl", "mrdr"),
+            only="kuairand",
+        ),
+        Preset(
+            "table-sota",
+            "Calibrated MRDR beside later methods",
+            "methods",
+            "sota",
+            ("gpl", "cdr", "dr-v2", "escm2-dr", "mrdr"),
+            only_with={"mrdr": "platt", "cdr": "raw"},
+        ),
+        Preset(
+            "table-grid",
+            "Every method of the paper with every propensity",
+            "methods",
+            "",
+            (
+                "naive",
+                "eib",
+                "esmm",
+                "gpl",
+                "ips",
+                "snips",
+                "dr",
+                "dr-jl",
+                "mrdr",
+                "cdr",
+                "ips-v2",
+                "dr-v2",
+                "escm2-ips",
+                "escm2-dr",
+            ),
+            given=("ips-v2", "dr-v2", "escm2-ips", "escm2-dr"),
+            in_all=False,
+        ),
+        Preset("table-efficiency", "Time of training and inference", "efficiency", "efficiency"),
+        Preset("table-switches", "One deviation of the published code at a time", "switches", "ece"),
+        Preset("fig-reliability", "Reliability of the propensities", "figure"),
+        Preset("fig-histogram", "Propensities of clicked and of unclicked pairs", "figure"),
+        Preset("fig-ece-vs-performance", "ECE and what it says of the model", "figure", methods=("ips",)),
+    )
+}
+ALL = "all"
+
+
+def wanted(presets: Sequence[Preset], protocol: ProtocolName) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the sources of some presets' grid, and the rows of each method, each once."""
+    kinds = {preset.kind for preset in presets}
+    sources = list(sources_of(protocol)) if kinds & {"propensities", "methods", "figure"} else []
+    if "efficiency" in kinds:
+        sources = list(dict.fromkeys([*sources, *timed_sources(protocol)]))
+    methods: dict[str, dict[str, None]] = {}
+    for preset in presets:
+        # Under the paper protocol, the figure has propensities of its own.
+        if preset.kind == "methods" or protocol == "honest":
+            for method in preset.methods:
+                rows = preset.rows_of(method, protocol)
+                methods.setdefault(method, {}).update(dict.fromkeys(rows))
+    return sources, {method: list(rows) for method, rows in methods.items()}
+
+
+def chosen_presets(names: list[str], data: str, protocol: ProtocolName) -> tuple[list[Preset], list[str]]:
+    """Return presets by name, and what is left out of ``all`` and why."""
+    known = [*PRESETS, ALL]
+    for name in names:
+        if name not in known:
+            raise ParameterError(f"there is no preset {name!r}", remedy=f"use one of {', '.join(known)}")
+    left_out, chosen = [], []
+    for preset in PRESETS.values():
+        asked = preset.name in names
+        if not asked and not (ALL in names and preset.in_all):
+            continue
+        reason = remedy = ""
+        if preset.only is not None and preset.only != data:
+            reason, remedy = f"is about {preset.only}, not {data}", f"give --data {preset.only} --root FOLDER"
+        elif preset.kind == "switches" and protocol != "paper":
+            reason, remedy = "turns the paper protocol's switches", "give --protocol paper"
+        if reason and asked:
+            raise ParameterError(f"{preset.name} {reason}", remedy=remedy)
+        if reason:
+            left_out.append(f"{preset.name} is left out: it {reason}")
+        else:
+            chosen.append(preset)
+    return chosen, left_out

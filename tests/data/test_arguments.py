@@ -1,0 +1,98 @@
+"""Wrong names of columns, paths and vocabularies are told before rows are read, wherever a log comes from."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unskew import Log, read_log, stream_log
+from unskew.base.errors import ParameterError
+from unskew.data.datasets.files import files
+from unskew.data.datasets.streams import stream_files
+from unskew.data.row_groups import RowGroups
+
+ROWS = {"user": [1, 1, 2], "item": [7, 8, 7], "click": [1, 0, 1], "price": [1.5, 2.5, 3.5]}
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"ignore": "price"}, "ignore must be names of columns, not 'price'"),
+    ({"ignore": None}, "ignore must be names of columns, not None"),
+    ({"ignore": [["price"]]}, r"ignore must be names of columns, not \[\['price'\]\]"),
+    ({"keep": "price"}, "keep must be names of columns, not 'price'"),
+    ({"keep": None}, "keep must be names of columns, not None"),
+    ({"keep": [3]}, r"keep must be names of columns, not \[3\]"),
+    ({"features": "price"}, "features must be 'auto' or a list, not 'price'"),
+    ({"features": 3}, "features must be 'auto' or a list, not 3"),
+    ({"features": [3]}, "3 is not a feature"),
+    ({"user": None}, "a log needs a user and an item"),
+    ({"item": 3}, "item: 3 is not the name of a column"),
+    ({"user": "item"}, "column 'item' is given both as user and as item"),
+    ({"conversion": "click", "click": "click"}, "column 'click' is given both as click and as conversion"),
+    ({"time": ["shown"]}, r"time: \['shown'\] is not the name of a column"),
+]
+VOCABULARIES: list[tuple[dict[str, Any], str]] = [
+    ({"users": [1, 2]}, "users must be a Vocabulary, not a list"),
+    ({"items": {1: 2}}, "items must be a Vocabulary, not a dict"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    pq.write_table(pa.table(ROWS), tmp_path / "a.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("options", "message"), [*WRONG, *VOCABULARIES])
+def test_of_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
+) -> None:
+    given = {"features": "auto", **options}
+    with pytest.raises(ParameterError, match=message):
+        read_log(folder, space="impressions", **given)
+    monkeypatch.delattr(RowGroups, "_records")
+    with pytest.raises(ParameterError, match=message):
+        stream_log(folder, maturity="1d" if "features" in options else None, **given)
+
+
+@pytest.mark.parametrize("load", [partial(files, space="impressions"), stream_files])
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_of_datasets(load: Any, folder: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        load(folder, **{"features": "auto", **options})
+
+
+@pytest.mark.parametrize(("options", "message"), [*WRONG, *VOCABULARIES])
+def test_of_data_frames(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        Log.from_frame(pa.table(ROWS), space="impressions", **{"features": "auto", **options})
+    if "ignore" in options:
+        log = Log.from_frame(pa.table(ROWS), click="click", space="impressions", keep=["price"])
+        with pytest.raises(ParameterError, match=message):
+            log.with_features("auto", **options)
+
+
+@pytest.mark.parametrize("load", [read_log, stream_log])
+def test_the_column_of_clicks_that_nobody_named_is_no_conversion(load: Any, folder: Path) -> None:
+    with pytest.raises(ParameterError, match="column 'click' is given both as click and as conversion"):
+        load(folder, conversion="click")
+
+
+def test_a_numbers_text_is_no_list_of_names(folder: Path) -> None:
+    with pytest.raises(ParameterError, match="numbers must be names of columns, not 'price'"):
+        read_log(folder, numbers="price")
+
+
+@pytest.mark.parametrize("path", [None, 3, b"a.parquet"])
+def test_what_is_no_path_is_told(path: Any) -> None:
+    for read in (read_log, stream_log):
+        with pytest.raises(ParameterError, match="is not a path"):
+            read(path)
+
+
+def test_names_may_come_from_anything_that_gives_texts(folder: Path) -> None:
+    for names in (["price"], ("price",), {"price"}, iter(["price"])):
+        assert "price" in stream_log(folder, keep=names).source.empty.columns  # type: ignore[arg-type]

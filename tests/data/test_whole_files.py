@@ -1,0 +1,302 @@
+"""Files and folders are whole or not there; TOML and JSON say what they were given."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unskew.base.errors import RunFolderError
+from unskew.base.files import (
+    AUDIT,
+    HOST,
+    RUN,
+    check_file,
+    check_new_file,
+    check_place,
+    check_target,
+    whole_file,
+    whole_folder,
+    write_json,
+)
+from unskew.base.toml_text import to_toml
+
+OURS = 'unskew = "1.0"\nformat = 1\n'
+
+
+class TestWholeFolder:
+    def test_it_appears_at_the_end_with_everything_in_it(self, tmp_path):
+        with whole_folder(tmp_path / "deep" / "run", overwrite=False) as beside:
+            (beside / "config.toml").write_text("x = 1")
+            assert not (tmp_path / "deep" / "run").exists()
+        assert (tmp_path / "deep" / "run" / "config.toml").read_text() == "x = 1"
+        assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]
+
+    @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+    def test_nothing_is_left_of_a_failure(self, tmp_path, error):
+        def fail():
+            with whole_folder(tmp_path / "run", overwrite=False) as beside:
+                (beside / "half").write_text("half")
+                raise error
+
+        with pytest.raises(error):
+            fail()
+        assert not list(tmp_path.iterdir())
+
+    def test_the_earlier_run_comes_back_where_the_last_move_fails(self, tmp_path, monkeypatch):
+        target = tmp_path / "run"
+        target.mkdir()
+        (target / "config.toml").write_text(OURS)
+        rename = os.rename
+
+        def fails_for_the_new_one(path, to):
+            if "partial" in path.name:
+                raise OSError("disk full")
+            return rename(path, to)
+
+        monkeypatch.setattr(os, "rename", fails_for_the_new_one)
+
+        def replace():
+            with whole_folder(target, overwrite=True) as beside:
+                (beside / "config.toml").write_text("later")
+
+        with pytest.raises(OSError, match="disk full"):
+            replace()
+        assert (target / "config.toml").read_text() == OURS
+        assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+    @pytest.mark.parametrize(
+        ("kind", "content", "further", "told"),
+        [
+            (RUN, "x = 1", [], "with other things in it"),
+            (RUN, "not TOML at all", [], "with other things in it"),
+            (RUN, OURS, ["notes.txt"], "'notes.txt' which does not belong to it"),
+            (AUDIT, "[]", [], "with other things in it"),
+            (AUDIT, '{"healthy": true}', [], "with other things in it"),
+        ],
+    )
+    def test_what_is_not_ours_is_never_replaced(self, tmp_path, kind, content, further, told):
+        (tmp_path / kind.marker).write_text(content)
+        for name in further:
+            (tmp_path / name).write_text("precious")
+        with pytest.raises(RunFolderError, match=told):
+            check_target(tmp_path, overwrite=True, kind=kind)
+
+    def test_a_link_stays_one_and_what_it_leads_to_is_replaced(self, tmp_path):
+        (tmp_path / "real").mkdir()
+        (tmp_path / "real" / "config.toml").write_text(OURS)
+        (tmp_path / "link").symlink_to("real")
+        with whole_folder(tmp_path / "link", overwrite=True) as beside:
+            (beside / "config.toml").write_text("later")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "real" / "config.toml").read_text() == "later"
+        assert {path.name for path in tmp_path.iterdir()} == {"link", "real"}
+
+    def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(self, tmp_path):
+        dead = subprocess.Popen([sys.executable, "-c", ""])
+        dead.wait()
+        names = [f".run.{what}-{HOST}-{dead.pid}-00" for what in ("partial", "replaced")]
+        living = [f".run.partial-{HOST}-{os.getpid()}-00", f".run.partial-000000-{dead.pid}-00"]
+        for name in [*names, *living, "run"]:
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "config.toml").write_text(OURS)
+        with whole_folder(tmp_path / "run", overwrite=True) as beside:
+            (beside / "config.toml").write_text(OURS)
+        assert {path.name for path in tmp_path.iterdir()} == {"run", *living}
+
+    def test_a_folder_that_comes_meanwhile_is_left(self, tmp_path):
+        def write():
+            with whole_folder(tmp_path / "deep" / "run", overwrite=False) as beside:
+                (beside / "config.toml").write_text("mine")
+                (tmp_path / "deep" / "run").mkdir()
+                (tmp_path / "deep" / "run" / "config.toml").write_text(OURS)
+
+        with pytest.raises(RunFolderError, match=r"another process wrote there meanwhile.* To fix: "):
+            write()
+        assert (tmp_path / "deep" / "run" / "config.toml").read_text() == OURS
+        assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]
+
+    def test_folders_made_for_it_go_with_a_failure(self, tmp_path):
+        with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "a" / "b" / "run", overwrite=False):
+            raise ZeroDivisionError
+        assert not list(tmp_path.iterdir())
+
+    def test_what_was_moved_aside_comes_back(self, tmp_path):
+        dead = subprocess.Popen([sys.executable, "-c", ""])
+        dead.wait()
+        aside = tmp_path / f".run.replaced-{HOST}-{dead.pid}-a"
+        aside.mkdir()
+        (aside / "config.toml").write_text(OURS)
+        with pytest.raises(RunFolderError, match="holds a run already"):
+            check_target(tmp_path / "run", overwrite=False)
+        assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+    def test_a_file_in_the_way_is_told(self, tmp_path):
+        (tmp_path / "run").write_text("mine")
+        with pytest.raises(RunFolderError, match="is a file"):
+            check_target(tmp_path / "run", overwrite=True)
+
+    def test_a_place_that_cannot_be_written_is_told(self, tmp_path):
+        (tmp_path / "notes").write_text("mine")
+        with pytest.raises(RunFolderError, match=r"cannot write into .*notes"):
+            check_target(tmp_path / "notes" / "deep" / "run", overwrite=False)
+
+
+class TestWholeFile:
+    def test_it_replaces_at_the_end_alone(self, tmp_path):
+        target = tmp_path / "out.txt"
+        target.write_text("earlier")
+        with whole_file(target) as beside:
+            beside.write_text("later")
+            assert target.read_text() == "earlier"
+        assert target.read_text() == "later"
+        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+    def test_a_failure_leaves_the_earlier_file(self, tmp_path):
+        target = tmp_path / "out.txt"
+        target.write_text("earlier")
+
+        def fail():
+            with whole_file(target) as beside:
+                beside.write_text("half")
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fail()
+        assert target.read_text() == "earlier"
+        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+    @pytest.mark.parametrize(
+        ("name", "message"), [("no/out.txt", "its folder does not exist"), (".", "is a folder")]
+    )
+    def test_a_place_that_cannot_be_is_told(self, tmp_path, name, message):
+        with pytest.raises(RunFolderError, match=message), whole_file(tmp_path / name):
+            pytest.fail("the file must not be opened")
+
+    def test_a_new_file_replaces_nothing_that_came_meanwhile(self, tmp_path):
+        target = tmp_path / "out.txt"
+
+        def write():
+            with whole_file(check_new_file(target, overwrite=False)) as beside:
+                beside.write_text("mine")
+                target.write_text("theirs")
+
+        with pytest.raises(RunFolderError, match=r"another process wrote there meanwhile.* To fix: "):
+            write()
+        assert target.read_text() == "theirs"
+        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+    def test_a_link_stays_one_and_what_it_leads_to_is_replaced(self, tmp_path):
+        (tmp_path / "real.txt").write_text("earlier")
+        (tmp_path / "link.txt").symlink_to("real.txt")
+        with whole_file(tmp_path / "link.txt") as beside:
+            beside.write_text("later")
+        assert (tmp_path / "link.txt").is_symlink()
+        assert (tmp_path / "real.txt").read_text() == "later"
+
+    def test_a_pipe_is_not_replaced(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(RunFolderError, match="is a device or a pipe"), whole_file(tmp_path / "pipe"):
+            pytest.fail("the file must not be opened")
+        assert (tmp_path / "pipe").is_fifo()
+
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EACCES])
+    def test_what_cannot_be_written_is_an_error_of_the_target(self, tmp_path, number):
+        def fail():
+            with whole_file(tmp_path / "out.txt") as beside:
+                raise OSError(number, os.strerror(number), str(beside))
+
+        with pytest.raises(RunFolderError, match=rf"out.txt: cannot be written: {os.strerror(number)}"):
+            fail()
+        assert not list(tmp_path.iterdir())
+
+    def test_an_error_of_another_file_is_not_made_one_of_the_target(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="input"), whole_file(tmp_path / "out.txt"):
+            (tmp_path / "input").read_text()
+
+
+def test_standard_streams_are_appended_to(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    code = "import pathlib, unskew.base.files as f; f.write_json(pathlib.Path('/dev/stdout'), [1])"
+    with log.open("a") as sink:
+        for _ in range(2):
+            subprocess.run([sys.executable, "-c", code], stdout=sink, check=True)
+    assert log.read_text() == "before\n[\n  1\n]\n[\n  1\n]\n"
+
+
+def test_a_device_takes_it_and_a_full_one_is_told():
+    write_json(Path(os.devnull), [1])
+    assert Path(os.devnull).is_char_device()
+    if not Path("/dev/full").exists():
+        pytest.skip("the system has no /dev/full")
+    with pytest.raises(RunFolderError, match="/dev/full: cannot be written: No space left"):
+        write_json(Path("/dev/full"), [1])
+
+
+def test_json_has_no_nan(tmp_path):
+    write_json(tmp_path / "x.json", {"a": math.nan, "b": [1.0, -math.inf, (np.float64("nan"), 2)], 3: True})
+    assert json.loads((tmp_path / "x.json").read_text()) == {
+        "a": None,
+        "b": [1.0, None, [None, 2]],
+        "3": True,
+    }
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
+values = st.recursive(
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | texts
+    | st.lists(st.integers(), max_size=3),
+    lambda inner: st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(texts, values, max_size=4))
+def test_toml_reads_back_as_it_was_written(table):
+    assert tomllib.loads(to_toml(table)) == table
+
+
+def test_toml_takes_numpy_numbers_paths_tuples_and_none(tmp_path):
+    told = {
+        "a": np.float64(0.1),
+        "b": np.int64(3),
+        "c": np.bool_(True),
+        "d": (1, 2),
+        "e": None,
+        "f": tmp_path,
+    }
+    expected = {"a": 0.1, "b": 3, "c": True, "d": [1, 2], "e": "none", "f": str(tmp_path)}
+    assert tomllib.loads(to_toml(told)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("~", r"~: '~' was not expanded by the shell\. To fix: write \$HOME in its place"),
+        ("~/out", r"~/out: '~' was not expanded by the shell"),
+        ("--json=x", "--json=x: looks like an option, not like a file"),
+    ],
+)
+def test_an_output_that_nobody_means_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for check in (check_file, check_place):
+        with pytest.raises(RunFolderError, match=message):
+            check(Path(name))
+    assert list(tmp_path.iterdir()) == []
+    check_file(tmp_path / "~")

@@ -1,0 +1,28 @@
+"""The shapes of all tensors are checked while these tests run."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from unskew.learners import (
+    backbone,
+    batch_ensemble,
+    custom,
+    dcn,
+    deepfm,
+    fields,
+    intercept,
+    layers,
+    mf,
+    mlp,
+    mmoe,
+    neumf,
+)
+
+# A bare machine (``pytest -m gpu``) may lack jaxtyping.
+if find_spec("jaxtyping"):
+    from contracts.shapes import check_shapes
+
+    check_shapes(
+        backbone, batch_ensemble, custom, dcn, deepfm, fields, intercept, layers, mf, mlp, mmoe, neumf
+    )

@@ -1,0 +1,465 @@
+"""Exported models: a runtime's answers are those of ``predict``, for every backbone and uncertainty."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import unskew as us
+from unskew.base.errors import NotFittedError, ParameterError, RunFolderError, UnskewError
+from unskew.calibration import make_calibrator
+from unskew.data import Schema
+from unskew.learners import BatchEnsemble, Intercept
+from unskew.propensity.storage import save_propensity
+from unskew.serve.onnx_file import export_run
+from unskew.study.legacy_propensity import DualFocalOnProbabilities, LegacyPropensity
+from unskew.training.inference import logits
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+PAGE = Path(__file__).parents[2] / "docs" / "export.md"
+
+FLOAT32 = 1e-5
+"""What rounding in float32 may change; a thousand times less in practice."""
+
+WIDE = {"neumf": us.NeuMF(dim=4, layers=(6, 5), init_std=0.7), "mf": us.MF(dim=3, init_std=0.7)}
+QUICK = {"epochs": 2, "batch_size": 256, "learning_rate": 0.02}
+
+
+@pytest.fixture(scope="module")
+def log():
+    return us.load("synthetic", n_users=40, n_items=30, density=0.2, seed=1).train
+
+
+@pytest.fixture(scope="module")
+def impressions():
+    """Rows of a log as the population, so that no pair of ids is a training cell; ids are text."""
+    random = np.random.default_rng(0)
+    user, item = random.integers(12, size=900), random.integers(9, size=900)
+    return us.Log.from_arrays(
+        user=[f"u{each}" for each in user],
+        item=item * 10,
+        click=(random.random(900) < 0.05 + 0.4 * (user < 6)).astype(int),
+        space="impressions",
+        names={"user": "who", "item": "what"},
+    )
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A conversion model whose users are known by text, whose items by numbers."""
+    pairs = [(user, item) for user in range(12) for item in range(9) if (user + item) % 3]
+    random = np.random.default_rng(1)
+    log = us.Log.from_arrays(
+        user=[f"u{user}" for user, _ in pairs],
+        item=[item * 10 for _, item in pairs],
+        conversion=random.integers(2, size=len(pairs)),
+        names={"user": "who", "item": "what"},
+    )
+    return us.Naive(backbone=WIDE["neumf"], **QUICK).fit(log, seeds=2)
+
+
+def session(path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def served(path, user, item) -> np.ndarray:
+    """What a server would do: ids to codes by the file's own vocabularies, and one call."""
+    runtime = session(path)
+    told = runtime.get_modelmeta().custom_metadata_map
+    codes = {}
+    for name, ids in (("user", user), ("item", item)):
+        code_of = {each: code for code, each in enumerate(json.loads(told[f"{name}s"]))}
+        codes[name] = np.array([code_of.get(each, -1) for each in ids], dtype=np.int64)
+    (answer,) = runtime.run([told["what"]], codes)
+    assert answer.dtype == np.float32
+    return answer
+
+
+def every_pair(model):
+    """All pairs of the ids that a model knows."""
+    users, items = model.users_.ids, model.items_.ids
+    return users.repeat(len(items)).tolist(), np.tile(items, len(users)).tolist()
+
+
+def fold_scores(propensity) -> np.ndarray:
+    """Raw propensities ``[seeds · folds, n]`` of all pairs."""
+    population = propensity.cells_.population
+    logit = logits(propensity.network_, population.rows(torch.arange(population.size)[None]))
+    return torch.sigmoid(logit.double() + propensity.offset_).numpy()
+
+
+def as_new_pairs(propensity, *pairs) -> np.ndarray:
+    """Propensities as of pairs that no fold held out: the mean over folds (and seeds)."""
+    return propensity.predict_pairs_each(*pairs, average=True).mean(axis=0)
+
+
+class TestConversion:
+    @pytest.mark.parametrize("backbone", WIDE.values(), ids=WIDE)
+    @pytest.mark.parametrize("seeds", [1, 3])
+    def test_it_is_the_mean_over_seeds_of_what_is_predicted(self, log, tmp_path, backbone, seeds):
+        model = us.Naive(backbone=backbone, **QUICK).fit(log, seeds=seeds)
+        told = us.export_onnx(model, tmp_path / "model.onnx")
+        assert (told["what"], told["outputs"], told["method"]) == ("conversion", ["conversion"], "naive")
+        assert told["seeds"] == list(range(seeds))
+        pairs = every_pair(model)
+        expected = model.predict_pairs_each(*pairs).mean(axis=0)
+        np.testing.assert_allclose(
+            served(tmp_path / "model.onnx", *pairs), expected, rtol=FLOAT32, atol=FLOAT32
+        )
+        assert expected.std() > 0.01, "pairs that all get one answer would test nothing"
+
+    @pytest.mark.parametrize(
+        "backbone", [WIDE["neumf"], BatchEnsemble(base=us.MF(dim=3), members=2)], ids=["neumf", "shared"]
+    )
+    def test_of_an_ensemble_it_is_the_mean_logit_of_its_members(self, log, tmp_path, backbone):
+        model = us.Naive(backbone=backbone, members=3, **QUICK).fit(log, seeds=2)
+        us.export_onnx(model, tmp_path / "model.onnx")
+        pairs = every_pair(model)
+        expected = model.predict_pairs_each(*pairs).mean(axis=0)
+        answer = served(tmp_path / "model.onnx", *pairs)
+        np.testing.assert_allclose(answer, expected, rtol=FLOAT32, atol=FLOAT32)
+
+    def test_an_intercept_is_one_number_for_every_pair(self, log, tmp_path):
+        model = us.Naive(backbone=Intercept(), **QUICK).fit(log, seeds=3)
+        us.export_onnx(model, tmp_path / "model.onnx")
+        expected = model.predict_pairs_each([0, 1, 5], [0, 2, 1]).mean(axis=0)
+        answer = served(tmp_path / "model.onnx", [0, 1, 5], [0, 2, 1])
+        np.testing.assert_allclose(answer, expected, rtol=FLOAT32)
+
+    @pytest.mark.parametrize("backbone", WIDE.values(), ids=WIDE)
+    def test_of_several_towers_it_is_the_one_that_predicts(self, log, tmp_path, backbone):
+        model = us.ESMM(backbone=backbone, **QUICK).fit(log, seeds=2)
+        assert len(model.networks_["prediction"].towers) > 1
+        us.export_onnx(model, tmp_path / "model.onnx")
+        pairs = every_pair(model)
+        np.testing.assert_allclose(
+            served(tmp_path / "model.onnx", *pairs),
+            model.predict_pairs_each(*pairs).mean(axis=0),
+            rtol=FLOAT32,
+        )
+
+    def test_a_loaded_model_is_exported_to_the_same_bytes(self, log, tmp_path):
+        model = us.Naive(backbone=WIDE["neumf"], **QUICK).fit(log, seeds=2)
+        model.save(tmp_path / "run")
+        us.export_onnx(model, tmp_path / "one.onnx")
+        export_run(tmp_path / "run", tmp_path / "two.onnx")
+        assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "two.onnx").read_bytes()
+
+    def test_members_that_share_weights_are_averaged(self, log, tmp_path):
+        model = us.Naive(backbone=BatchEnsemble(base=WIDE["mf"], members=2), **QUICK).fit(log, seeds=2)
+        us.export_onnx(model, tmp_path / "model.onnx")
+        pairs = every_pair(model)
+        np.testing.assert_allclose(
+            served(tmp_path / "model.onnx", *pairs),
+            model.predict_pairs_each(*pairs).mean(axis=0),
+            rtol=FLOAT32,
+        )
+
+
+class TestPropensity:
+    @pytest.mark.parametrize("backbone", WIDE.values(), ids=WIDE)
+    @pytest.mark.parametrize("crossfit", [None, 3])
+    def test_it_is_calibrated_and_the_mean_over_seeds_and_folds(self, log, tmp_path, backbone, crossfit):
+        p = us.Propensity(backbone=backbone, crossfit=crossfit, **QUICK).fit(log, seeds=2)
+        for name in ("platt", "temperature", "beta", "spline", "none", None):
+            calibrated = p.reread(calibrator=None if name is None else make_calibrator(name))
+            told = us.export_onnx(calibrated, tmp_path / "p.onnx", overwrite=True)
+            assert (told["what"], told["folds"], told["seeds"]) == ("propensity", crossfit or 1, [0, 1])
+            assert told["calibrators"] == [name or "none"]
+            pairs = every_pair(p)
+            expected = as_new_pairs(calibrated, *pairs)
+            np.testing.assert_allclose(served(tmp_path / "p.onnx", *pairs), expected, rtol=FLOAT32)
+            if crossfit is None:
+                predicted = calibrated.predict_pairs_each(*pairs).mean(axis=0)
+                np.testing.assert_array_equal(predicted, expected)
+
+    @pytest.mark.parametrize(
+        "name", ["isotonic", "histogram", "venn_abers", "scaling_binning", "ic_ipw", "auto"]
+    )
+    def test_steps_are_the_same_but_for_scores_on_an_edge(self, log, tmp_path, name):
+        """Where rounding in float32 carries a score over an edge, the answer is that of the other side."""
+        p = us.Propensity(backbone=WIDE["mf"], calibrator=make_calibrator(name), crossfit=2, **QUICK).fit(
+            log, seeds=2
+        )
+        us.export_onnx(p, tmp_path / "p.onnx")
+        pairs = every_pair(p)
+        score = fold_scores(p)
+        beside = np.stack(
+            [
+                [
+                    c.predict(np.clip(line * (1 + shift), 0, 1))
+                    for c, line in zip(p.calibrators_, score, strict=True)
+                ]
+                for shift in (-FLOAT32, 0, FLOAT32)
+            ]
+        )
+        answer = served(tmp_path / "p.onnx", *pairs)
+        assert (answer >= beside.min(axis=0).mean(axis=0) * (1 - FLOAT32)).all()
+        assert (answer <= beside.max(axis=0).mean(axis=0) * (1 + FLOAT32)).all()
+        np.testing.assert_allclose(np.median(answer / beside[1].mean(axis=0)), 1.0, rtol=FLOAT32)
+
+    @pytest.mark.parametrize(
+        "uncertainty",
+        [
+            us.DeepEnsemble(members=3),
+            us.BatchEnsembleMembers(members=3),
+            us.BatchEnsembleMembers(members=2, init="normal"),
+            us.DualFocal(),
+            us.DualFocal(gamma=1.0),
+            us.DualFocal(link="none"),
+            DualFocalOnProbabilities(),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("backbone", WIDE.values(), ids=WIDE)
+    def test_members_are_averaged_and_links_undone_before_the_calibrator(
+        self, log, tmp_path, uncertainty, backbone
+    ):
+        p = us.Propensity(backbone=backbone, uncertainty=uncertainty, crossfit=2, negatives=2.0, **QUICK).fit(
+            log, seeds=2
+        )
+        assert p.offset_ < 0
+        us.export_onnx(p, tmp_path / "p.onnx")
+        pairs = every_pair(p)
+        np.testing.assert_allclose(served(tmp_path / "p.onnx", *pairs), as_new_pairs(p, *pairs), rtol=FLOAT32)
+
+    def test_a_stack_of_batch_ensembles_is_one_mean(self, log, tmp_path):
+        backbone = BatchEnsemble(base=WIDE["neumf"], members=2)
+        p = us.Propensity(
+            backbone=backbone, uncertainty=us.DeepEnsemble(members=2), crossfit=None, **QUICK
+        ).fit(log, seeds=2)
+        us.export_onnx(p, tmp_path / "p.onnx")
+        pairs = every_pair(p)
+        np.testing.assert_allclose(served(tmp_path / "p.onnx", *pairs), as_new_pairs(p, *pairs), rtol=FLOAT32)
+
+    def test_of_impressions_it_is_the_average_that_pairs_of_ids_are_predicted(self, impressions, tmp_path):
+        p = us.Propensity(backbone=WIDE["mf"], crossfit=3, **QUICK).fit(impressions, seeds=2)
+        us.export_onnx(p, tmp_path / "p.onnx")
+        pairs = every_pair(p)
+        np.testing.assert_allclose(
+            served(tmp_path / "p.onnx", *pairs),
+            p.predict_pairs_each(*pairs, average=True).mean(axis=0),
+            rtol=FLOAT32,
+        )
+
+    def test_noise_is_refused_and_what_to_do_instead_works(self, log, tmp_path):
+        noisy = us.Propensity(
+            backbone=WIDE["neumf"], uncertainty=us.MCDropout(samples=2), crossfit=None, **QUICK
+        ).fit(log)
+        with pytest.raises(UnskewError, match=r"MC dropout.*reread\(uncertainty=None\)"):
+            us.export_onnx(noisy, tmp_path / "p.onnx")
+        paper = LegacyPropensity(backbone=WIDE["neumf"], calibrator_dropout=True, crossfit=None, **QUICK).fit(
+            log
+        )
+        with pytest.raises(UnskewError, match=r"dropout noise.*reread\(calibrator_dropout=False\)"):
+            us.export_onnx(paper, tmp_path / "p.onnx")
+        assert list(tmp_path.iterdir()) == []
+        for still in (noisy.reread(uncertainty=None), paper.reread(calibrator_dropout=False)):
+            us.export_onnx(still, tmp_path / "p.onnx", overwrite=True)
+            pairs = every_pair(still)
+            np.testing.assert_allclose(
+                served(tmp_path / "p.onnx", *pairs), as_new_pairs(still, *pairs), rtol=FLOAT32
+            )
+
+
+class TestFile:
+    @pytest.fixture
+    def file(self, model, tmp_path):
+        us.export_onnx(model, tmp_path / "model.onnx")
+        return tmp_path / "model.onnx"
+
+    def test_it_is_valid_and_takes_any_number_of_pairs(self, file, model):
+        onnx.checker.check_model(onnx.load(file), full_check=True)
+        runtime = session(file)
+        assert [(i.name, i.type, i.shape) for i in runtime.get_inputs()] == [
+            ("user", "tensor(int64)", ["n"]),
+            ("item", "tensor(int64)", ["n"]),
+        ]
+        assert [(o.name, o.type, o.shape) for o in runtime.get_outputs()] == [
+            ("conversion", "tensor(float)", ["n"])
+        ]
+        users, items = every_pair(model)
+        whole = served(file, users, items)
+        for count in (0, 1, 7):
+            part = served(file, users[:count], items[:count])
+            assert part.shape == (count,)
+            np.testing.assert_allclose(part, whole[:count], rtol=1e-6)
+
+    def test_an_unknown_id_gets_nan_as_in_scoring(self, file, model):
+        users, items = ["u0", "nobody", "u1", "u2"], [0, 0, 5, 10]
+        answer = served(file, users, items)
+        expected = model.predict_pairs_each(users, items, unseen="nan").mean(axis=0)
+        assert np.isnan(expected).tolist() == [False, True, True, False]
+        np.testing.assert_allclose(answer, expected, rtol=FLOAT32)
+
+    def test_codes_outside_the_vocabulary_never_get_anothers_answer(self, file, model):
+        users = len(model.users_)
+        codes = np.array([-1, -users, users, users + 5, np.iinfo(np.int64).max, 0])
+        (answer,) = session(file).run(None, {"user": codes, "item": np.zeros(len(codes), dtype=np.int64)})
+        assert np.isnan(answer).tolist() == [True] * 5 + [False]
+
+    def test_the_metadata_tell_what_it_is(self, file, model):
+        told = session(file).get_modelmeta().custom_metadata_map
+        assert json.loads(told["users"]) == model.users_.ids.tolist()
+        assert json.loads(told["items"]) == model.items_.ids.tolist()
+        assert (told["user_column"], told["item_column"]) == ("who", "what")
+        assert (told["unskew"], told["what"], told["method"]) == (us.__version__, "conversion", "naive")
+        assert json.loads(told["seeds"]) == [0, 1]
+        schema = Schema.from_dict(json.loads(told["schema"]))
+        assert schema == Schema.of_ids(len(model.users_), len(model.items_))
+        assert [each.name for each in session(file).get_inputs()] == [field.name for field in schema]
+
+    def test_it_is_replaced_only_on_request(self, file, model):
+        file.write_text("mine")
+        with pytest.raises(RunFolderError, match=r"exists already.*--overwrite"):
+            us.export_onnx(model, file)
+        assert file.read_text() == "mine"
+        assert us.export_onnx(model, file, overwrite=True)["bytes"] == file.stat().st_size
+        assert [each.name for each in file.parent.iterdir()] == ["model.onnx"]
+
+    def test_a_failure_leaves_the_earlier_file_and_nothing_beside_it(self, file, model, monkeypatch):
+        before = file.read_bytes()
+
+        def fail(*arguments):
+            raise OSError("disk full")
+
+        monkeypatch.setattr("os.replace", fail)
+        with pytest.raises(OSError, match="disk full"):
+            us.export_onnx(model, file, overwrite=True)
+        assert file.read_bytes() == before
+        assert [each.name for each in file.parent.iterdir()] == ["model.onnx"]
+
+    def test_a_place_that_cannot_be_is_told(self, model, tmp_path):
+        with pytest.raises(RunFolderError, match="its folder does not exist"):
+            us.export_onnx(model, tmp_path / "nowhere" / "model.onnx")
+        with pytest.raises(RunFolderError, match="is a folder"):
+            us.export_onnx(model, tmp_path)
+
+    def test_without_the_package_one_line_tells_how_to_install_it(self, model, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "onnx", None)
+        with pytest.raises(UnskewError, match=r"package onnx.*pip install 'unskew\[onnx\]'"):
+            us.export_onnx(model, tmp_path / "model.onnx")
+
+    def test_what_is_not_fitted_or_no_model_is_told(self, tmp_path):
+        for unfitted in (us.Naive(), us.Propensity()):
+            with pytest.raises(NotFittedError, match="is not fitted yet"):
+                us.export_onnx(unfitted, tmp_path / "model.onnx")
+        with pytest.raises(ParameterError, match="a str is not a fitted model"):
+            us.export_onnx("runs/demo", tmp_path / "model.onnx")
+
+    def test_a_module_of_your_own_is_refused(self, log, tmp_path):
+        class Dot(torch.nn.Module):
+            def __init__(self, n_users, n_items):
+                super().__init__()
+                self.user, self.item = torch.nn.Embedding(n_users, 2), torch.nn.Embedding(n_items, 2)
+
+            def forward(self, user, item):
+                return (self.user(user) * self.item(item)).sum(-1)
+
+        model = us.Naive(backbone=us.Custom(module=Dot), **QUICK).fit(log)
+        with pytest.raises(UnskewError, match=r"cannot write this model as ONNX.*torch\.onnx\.export"):
+            us.export_onnx(model, tmp_path / "model.onnx")
+
+    def test_a_method_that_predicts_in_its_own_way_is_refused(self, log, tmp_path):
+        class Halved(us.Naive):
+            def predict_pairs_each(self, *arguments, **options):
+                return super().predict_pairs_each(*arguments, **options) / 2
+
+        model = Halved(backbone=WIDE["mf"], **QUICK).fit(log)
+        with pytest.raises(UnskewError, match="Halved has a predict_pairs_each of its own"):
+            us.export_onnx(model, tmp_path / "model.onnx")
+
+    def test_a_backbone_of_your_own_is_traced(self, log, tmp_path):
+        class Mine(us.MF):
+            name = "mine"
+
+        model = us.Naive(backbone=Mine(dim=2), **QUICK).fit(log)
+        us.export_onnx(model, tmp_path / "model.onnx")
+        expected = model.predict_pairs_each([0, 1], [2, 3]).mean(axis=0)
+        np.testing.assert_allclose(served(tmp_path / "model.onnx", [0, 1], [2, 3]), expected, rtol=FLOAT32)
+
+
+def test_a_saved_propensity_is_exported_to_the_same_bytes(log, tmp_path):
+    p = us.Propensity(
+        backbone=WIDE["neumf"],
+        calibrator=make_calibrator("isotonic"),
+        uncertainty=us.BatchEnsembleMembers(members=2),
+        crossfit=2,
+        **QUICK,
+    ).fit(log, seeds=2)
+    save_propensity(p, tmp_path / "run")
+    us.export_onnx(p, tmp_path / "one.onnx")
+    export_run(tmp_path / "run", tmp_path / "two.onnx", what="propensity")
+    assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "two.onnx").read_bytes()
+
+
+def test_the_ten_lines_of_the_page_serve_a_model(log, tmp_path, monkeypatch):
+    code, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len([line for line in code.splitlines() if line]) <= 10
+    model = us.Naive(backbone=WIDE["mf"], **QUICK).fit(log)
+    us.export_onnx(model, tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, np.ndarray] = {}
+    exec(compile(code, PAGE.name, "exec"), space)
+    expected = model.predict_pairs_each([17, 17, 99_999], [3, 8, 3], unseen="nan").mean(axis=0)
+    np.testing.assert_allclose(space["conversion"], expected, rtol=FLOAT32)
+
+
+def lower_limit(monkeypatch, whole):
+    """A file holds no more than the graph and half of the tables."""
+    file = onnx.load(str(whole))
+    tables = sum(len(each.raw_data) for each in file.graph.initializer)
+    monkeypatch.setattr("unskew.serve.onnx_file.LARGEST_BYTES", file.ByteSize() - tables // 2)
+
+
+def test_a_model_beyond_the_size_of_a_file_has_its_tables_beside_it(model, tmp_path, monkeypatch):
+    """With a lower limit: the answers are those of one file, and both files are needed."""
+    whole, parted = tmp_path / "whole.onnx", tmp_path / "parted.onnx"
+    us.export_onnx(model, whole)
+    lower_limit(monkeypatch, whole)
+    told = us.export_onnx(model, parted)
+    tables = tmp_path / "parted.onnx.data"
+    assert told["tables"] == str(tables)
+    assert told["bytes"] == parted.stat().st_size + tables.stat().st_size
+    pairs = {"user": np.arange(8), "item": np.arange(8)}
+    answers = [onnxruntime.InferenceSession(str(each)).run(None, pairs)[0] for each in (whole, parted)]
+    np.testing.assert_array_equal(*answers)
+    with pytest.raises(RunFolderError, match="exists already"):
+        us.export_onnx(model, parted)
+    us.export_onnx(model, parted, overwrite=True)
+    tables.unlink()
+    with pytest.raises(Exception, match="data"):
+        onnxruntime.InferenceSession(str(parted))
+
+
+def test_tables_beside_a_file_begin_on_whole_pages_and_are_no_part_of_it(model, tmp_path, monkeypatch):
+    us.export_onnx(model, tmp_path / "whole.onnx")
+    lower_limit(monkeypatch, tmp_path / "whole.onnx")
+    us.export_onnx(model, tmp_path / "parted.onnx")
+    tables = onnx.load(tmp_path / "parted.onnx", load_external_data=False).graph.initializer
+    assert all(not len(each.raw_data) for each in tables)
+    places = [{entry.key: entry.value for entry in each.external_data} for each in tables]
+    assert all(int(place["offset"]) % 4096 == 0 for place in places)
+
+
+def test_of_two_files_nothing_is_left_if_the_second_fails(model, tmp_path, monkeypatch):
+    us.export_onnx(model, tmp_path / "whole.onnx")
+    lower_limit(monkeypatch, tmp_path / "whole.onnx")
+
+    def fails(*arguments, **options):
+        raise UnskewError("no", remedy="none")
+
+    monkeypatch.setattr("onnx.checker.check_model", fails)
+    with pytest.raises(UnskewError):
+        us.export_onnx(model, tmp_path / "model.onnx")
+    assert [each.name for each in tmp_path.iterdir()] == ["whole.onnx"]

@@ -1,0 +1,412 @@
+"""unskew reproduce: every preset on a small world, beside the paper's numbers, and nothing trained twice."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+import unskew as us
+from unskew.base.errors import ParameterError
+from unskew.cli import main
+from unskew.metrics import CalibrationSketch, ece
+from unskew.study import engine, trained
+from unskew.study.beside import beside, comparisons, summarised
+from unskew.study.chosen_on_test import ChoosingOnTest
+from unskew.study.correlation import platt_path, rank_correlation, scaled, scaled_ece
+from unskew.study.engine import Engine
+from unskew.study.paper_protocol import Paper
+from unskew.study.presets import PAPER_SOURCES, PRESETS, SOURCES, chosen_presets
+from unskew.study.reproduce import found_data, reproduce
+from unskew.study.reproduction import ReproduceConfig, Reproduction, Values
+from unskew.study.results import ResultStore
+from unskew.study.switches import chosen_on_test_table
+from unskew.study.table import Row, long_table, read_tables, summary
+
+WORLD = {"n_users": 40, "n_items": 30, "density": 0.2, "seed": 4}
+SMALL = {
+    "data": "synthetic",
+    "seeds": 2,
+    "options": WORLD,
+    "backbone_params": {"dim": 4, "layers": (4,)},
+    "propensity_epochs": 2,
+    "method_params": {"epochs": 2},
+    "device": "cpu",
+}
+TABLES = ("table-ece", "table-ips", "table-dr")
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory):
+    out = tmp_path_factory.mktemp("paper") / "out"
+    return reproduce(ReproduceConfig(presets=TABLES, out=out, protocol="paper", **SMALL))
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    out = tmp_path_factory.mktemp("honest") / "out"
+    presets = (
+        "table-ece",
+        "table-ips",
+        "table-efficiency",
+        "fig-reliability",
+        "fig-histogram",
+        "fig-ece-vs-performance",
+    )
+    return reproduce(ReproduceConfig(presets=presets, out=out, **SMALL))
+
+
+class TestTables:
+    def test_the_papers_rows_are_there_for_every_method_and_seed(self, paper):
+        assert paper.table is not None
+        lines = [line for line in paper.table.to_pylist() if line["part"] == "method"]
+        rows = {(line["method"], line["propensity"], line["calibrator"]) for line in lines}
+        expected = {("naive", "", "")} | {
+            (method, SOURCES[key].propensity, SOURCES[key].calibrator)
+            for method in ("ips", "dr-jl", "mrdr")
+            for key in PAPER_SOURCES
+        }
+        assert rows == expected
+        assert {line["seed"] for line in lines} == {0, 1}
+
+    def test_both_test_sets_are_told_and_the_leaked_pairs_are_the_difference(self, paper, honest):
+        names = {line["dataset"] for line in paper.table.to_pylist() if line["part"] == "method"}
+        assert names == {"synthetic", "synthetic (leak-free)"}
+        names = {line["dataset"] for line in honest.table.to_pylist() if line["part"] == "method"}
+        assert names == {"synthetic", "synthetic (as shipped)"}
+
+    def test_every_switch_is_told_in_the_output(self, paper):
+        told = (paper.config.out / "tables.md").read_text(encoding="utf-8")
+        assert all(label in told for label in paper.labels)
+        assert len(paper.labels) == 22
+
+    def test_ours_stand_beside_the_papers_with_the_deviation(self, paper):
+        # A small world under the name of Coat: the numbers are no match, the arithmetic is.
+        own = [line for line in paper.table.to_pylist() if line["dataset"] == "synthetic"]
+        table = long_table({**line, "dataset": "coat"} for line in own)
+        found = summarised(table, PRESETS["table-ips"], "paper", "coat", "method")
+        told = {
+            (each.method, each.source, each.metric): each for each in comparisons(found, PRESETS["table-ips"])
+        }
+        base = told["naive", "", "auc"]
+        assert base.paper is not None
+        assert (base.paper.mean, base.paper.std) == (0.7604, 0.0041)
+        assert base.deviation == pytest.approx((base.ours.mean - 0.7604) / 0.0041)
+        shown = beside(found, PRESETS["table-ips"])
+        names = [row[0] for row in shown.rows]
+        assert names[:3] == ["naive", "  paper", "  off, in its s.d."]
+        assert shown.rows[1][1] == "0.7604 ± 0.0041"
+        platt = names.index("ips Platt scaling")
+        assert shown.rows[platt + 1][1] == "0.7693 ± 0.0036‡"
+
+    def test_tests_are_against_raw_of_the_same_method_and_one_family(self, paper):
+        found = summarised(paper.table, PRESETS["table-dr"], "paper", "synthetic", "method")
+        raw = Row("synthetic", "paper", "neumf", "none", "mrdr")
+        assert found.rows[raw]["auc"].p_value is None
+        tested = [f for by in found.rows.values() for f in by.values() if f.p_value is not None]
+        assert len(tested) == 2 * 4 * 7
+        assert all(f.p_holm >= f.p_value for f in tested)
+        platt = found.rows[raw._replace(calibrator="platt")]["auc"]
+        values = summary(paper.table, metrics=("auc",)).rows
+        assert platt.difference == pytest.approx(
+            values[raw._replace(calibrator="platt")]["auc"].mean - values[raw]["auc"].mean
+        )
+
+    def test_the_folder_holds_the_same_and_json_says_it(self, paper):
+        out = paper.config.out
+        assert read_tables(out).num_rows == paper.table.num_rows
+        told = json.loads((out / "reproduction.json").read_text(encoding="utf-8"))
+        assert told["protocol"] == "paper"
+        assert set(told["comparisons"]) == set(TABLES)
+
+    def test_the_honest_rows_have_a_floor_and_a_constant_that_wins_on_ece(self, honest):
+        ours = {(each.source, each.metric): each.ours.mean for each in honest.comparisons["table-ece"]}
+        assert {source for source, _ in ours} == set(SOURCES)
+        assert ours["constant", "ece"] == pytest.approx(0.0, abs=1e-12)
+        assert ours["constant", "auc"] == pytest.approx(0.5)
+        assert all(ours[source, "ece_floor"] > 0 for source in PAPER_SOURCES)
+
+    def test_a_method_stands_with_its_own_propensities_in_one_table_and_with_given_ones_in_another(
+        self, tmp_path
+    ):
+        presets = ("table-sota", "table-grid")
+        smaller = {**SMALL, "seeds": 1, "propensity_epochs": 1, "method_params": {"epochs": 1}}
+        result = reproduce(ReproduceConfig(presets=presets, out=tmp_path, protocol="paper", **smaller))
+        rows = {
+            name: [row[0] for row in result.tables[name][0].rows if not row[0].startswith("  ")]
+            for name in presets
+        }
+        assert rows["table-sota"] == ["gpl", "cdr raw", "dr-v2", "escm2-dr", "mrdr Platt scaling"]
+        given = ("ips", "snips", "dr", "dr-jl", "mrdr", "cdr", "ips-v2", "dr-v2", "escm2-ips", "escm2-dr")
+        assert rows["table-grid"] == [
+            *("naive", "eib", "esmm", "gpl"),
+            *(f"{method} {SOURCES[key].title}" for method in given for key in PAPER_SOURCES),
+        ]
+
+    def test_times_are_ratios_to_raw_beside_the_papers(self, honest):
+        (shown,) = honest.tables["table-efficiency"]
+        trained = [source for key, source in SOURCES.items() if key != "constant"]
+        assert {row[0] for row in shown.rows} == {source.title for source in trained}
+        assert (shown.rows[0][0], shown.rows[0][2:4]) == ("raw", ("1.00", "1.00"))
+        platt = next(row for row in shown.rows if row[0] == "Platt scaling")
+        assert float(platt[1]) >= float(shown.rows[0][1]), "a calibrator is fitted after the training"
+        assert platt[3] == "1.06"
+
+    def test_nothing_is_trained_again(self, paper, monkeypatch):
+        def refuse(*_, **__):
+            raise AssertionError("trained again")
+
+        monkeypatch.setattr(trained, "train_raw", refuse)
+        monkeypatch.setattr(engine, "run_stack", refuse)
+        again = reproduce(paper.config)
+        assert again.table.equals(paper.table)
+
+    def test_one_that_was_stopped_resumes_and_ends_with_the_same_numbers(self, paper, tmp_path, monkeypatch):
+        def stop(*_, **__):
+            raise KeyboardInterrupt
+
+        def refuse(*_, **__):
+            raise AssertionError("trained again")
+
+        config = ReproduceConfig(presets=("table-ips",), out=tmp_path / "out", protocol="paper", **SMALL)
+        with monkeypatch.context() as patched:
+            patched.setattr(engine, "run_stack", stop)
+            with pytest.raises(KeyboardInterrupt):
+                reproduce(config)
+        monkeypatch.setattr(trained, "train_raw", refuse)
+        assert reproduce(config).comparisons["table-ips"] == paper.comparisons["table-ips"]
+
+    def test_mc_dropout_and_platt_share_the_raw_network(self, tmp_path, monkeypatch):
+        trained = []
+        fit = us.Propensity.fit
+
+        def counted(self, *args, **kwargs):
+            trained.append(self.method().name if self.uncertainty else "plain")
+            return fit(self, *args, **kwargs)
+
+        monkeypatch.setattr(us.Propensity, "fit", counted)
+        reproduce(ReproduceConfig(presets=("table-ece",), out=tmp_path, protocol="paper", **SMALL))
+        assert sorted(trained) == ["deep-ensemble", "dual-focal-on-probabilities", "plain"]
+
+
+class TestFigures:
+    def test_each_is_an_svg_with_a_panel_for_each_row(self, honest):
+        assert set(honest.figures) == {"fig-reliability", "fig-histogram", "fig-ece-vs-performance"}
+        drawn = {name: (honest.config.out / f"{name}.svg").read_text("utf-8") for name in honest.figures}
+        assert all(text.startswith("<svg") for text in drawn.values())
+        assert all(source.title in drawn["fig-reliability"] for source in SOURCES.values())
+
+    def test_correlations_are_raw_and_partial_for_every_metric(self, honest):
+        assert len(honest.correlations) == 14
+        assert sum(each.partial for each in honest.correlations) == 7
+        # ten rows without the constant, two seeds
+        assert {each.points for each in honest.correlations} == {20}
+
+
+class TestCorrelation:
+    def test_it_is_spearmans(self):
+        rng = np.random.default_rng(0)
+        x, y = rng.random(40), rng.random(40)
+        (found,) = rank_correlation(x, {"auc": y}, cluster=range(40), draws=200)
+        assert found.rho == pytest.approx(spearmanr(x, y).statistic)
+        assert found.low < found.rho < found.high
+
+    def test_what_a_control_explains_is_gone_when_it_is_partialled_out(self):
+        rng = np.random.default_rng(1)
+        control = rng.random(400)
+        x, y = control + 0.2 * rng.random(400), control + 0.2 * rng.random(400)
+        (raw,) = rank_correlation(x, {"auc": y}, cluster=range(400), draws=50)
+        (partial,) = rank_correlation(
+            x, {"auc": y}, cluster=range(400), controls={"weight": control}, draws=50
+        )
+        assert raw.rho > 0.8
+        assert abs(partial.rho) < 0.15
+
+    def test_metrics_that_the_controls_explain_exactly_have_none(self):
+        x = np.arange(10.0)
+        (found,) = rank_correlation(x, {"auc": x**2}, cluster=range(10), controls={"x": x}, draws=10)
+        assert math.isnan(found.rho)
+
+    def test_plattss_path_ends_at_platt_and_lowers_the_loss(self):
+        rng = np.random.default_rng(2)
+        score = 1 / (1 + np.exp(-3 * rng.standard_normal(4000)))
+        outcome = rng.random(4000) < scaled(score, 0.5, -1.0)
+        sketch = CalibrationSketch.of(score=score, outcome=outcome)
+        path = platt_path(sketch)
+        platt = us.Platt().fit(sketch)
+        number, slope, intercept = path[-1]
+        assert (slope, intercept) == pytest.approx((platt.slope_, platt.intercept_), abs=2e-3)
+        assert [step[0] for step in path[:3]] == [0, 10, 20]
+        assert number >= path[-2][0]
+        assert scaled_ece(sketch, slope, intercept) < scaled_ece(sketch, *path[0][1:])
+        direct = ece(score=scaled(score, slope, intercept), outcome=outcome)
+        assert scaled_ece(sketch, slope, intercept) == pytest.approx(direct, abs=5e-3)
+
+
+class TestPage:
+    """``docs/make_results.py``, which reads the folders alone."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def make_results(cls):
+        path = Path(__file__).parents[2] / "docs" / "make_results.py"
+        spec = importlib.util.spec_from_file_location("make_results", path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["make_results"] = module  # Where dataclasses look for their module.
+        spec.loader.exec_module(module)
+        return module
+
+    def test_a_result_fills_its_own_sections_and_leaves_prose(self, make_results, paper, honest, tmp_path):
+        page = tmp_path / "docs" / "results.md"
+        page.parent.mkdir()
+        make_results.write_page(page, paper.config.out)
+        text = page.read_text(encoding="utf-8")
+        page.write_text(text.replace("## Which method", "A person's sentence.\n\n## Which method"))
+        make_results.write_page(page, honest.config.out)
+        text = page.read_text(encoding="utf-8")
+        assert "A person's sentence." in text
+        assert paper.facts["command"] in text
+        assert honest.facts["command"] in text
+        assert (page.parent / "figures" / "honest-fig-reliability.svg").is_file()
+        assert "(figures/honest-fig-reliability.svg)" in text
+        for result in (paper, honest):
+            for shown in (each for tables in result.tables.values() for each in tables):
+                assert shown.markdown() in text
+        assert "What the leak does: DCG@2 of the naive model is" in text
+        make_results.write_page(page, honest.config.out)
+        assert page.read_text(encoding="utf-8") == text
+
+    def test_a_section_that_the_page_lacks_is_added(self, make_results):
+        assert "<!-- results: x -->\n\nnew" in make_results.with_sections("# Page\n", {"x": "new"})
+        skeleton = make_results.skeleton()
+        assert skeleton.count("<!-- results:") == skeleton.count("<!-- end of results -->")
+
+
+class TestEpochChosenOnTest:
+    """A diagnostic of ``table-switches``: nothing else may choose on the test set."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def work(cls, tmp_path_factory):
+        out = tmp_path_factory.mktemp("reproduction")
+        longer = {**SMALL, "method_params": {"epochs": 12, "learning_rate": 0.1}}
+        config = ReproduceConfig(presets=(), out=out, protocol="paper", **longer)
+        with ResultStore(out).opened() as store:
+            yield Reproduction(config, "synthetic", None, store)
+
+    @pytest.mark.parametrize("name", ["dr-jl", "mrdr"])
+    def test_each_seed_keeps_the_epoch_with_the_best_test_auc(self, work, name):
+        grid = work.grid(["raw", "platt"], {name: ["raw", "platt"]})
+        last, chosen = (Values(work.run(grid, kind), work, "method") for kind in (Engine, ChoosingOnTest))
+        made = work.engine(grid)
+        (data,), (entry,) = made.data, grid.methods
+        rows = {key: given.rows(work.store) for key, given in zip(("raw", "platt"), data.given, strict=True)}
+        by_epoch = {key: [] for key in rows}
+        for epochs in range(1, 13):
+            stopped = made.method(data, entry, {"epochs": epochs})
+            models = stopped.fit_many(data.dataset.train, propensities=rows, seeds=[0, 1], device="cpu")
+            for key, model in models.items():
+                by_epoch[key].append(us.evaluate(model, data.dataset.test)["auc"])
+        differs = False
+        for key, values in by_epoch.items():
+            best = np.max(values, axis=0)
+            np.testing.assert_allclose(chosen.of(key, name)["auc"], best, atol=1e-12)
+            np.testing.assert_allclose(last.of(key, name)["auc"], values[-1], atol=1e-12)
+            differs |= bool((best > values[-1]).any())
+        assert differs, "where the last epoch is always the best, the choice is not tested"
+
+    def test_the_table_sets_it_beside_the_last_epoch_and_says_what_it_is(self, work):
+        shown = chosen_on_test_table(work)
+        assert [row[0] for row in shown.rows] == [
+            f"{name} {title}" for name in ("dr-jl", "mrdr") for title in ("raw", "Platt scaling")
+        ]
+        for _, last, chosen, *_ in shown.rows:
+            assert float(chosen.split()[0]) >= float(last.split()[0])
+        assert "epoch_chosen_on_test" in shown.columns
+        assert "off in every other table" in shown.caption
+
+    def test_no_constructor_and_no_switch_of_the_protocol_has_it(self):
+        assert not [
+            name for name, kind in us.METHODS.items() if "epoch_chosen_on_test" in kind().get_params()
+        ]
+        with pytest.raises(ParameterError, match="no switch 'epoch_chosen_on_test'"):
+            Paper(reverse=("epoch_chosen_on_test",))
+
+    def test_the_preset_shows_both_tables(self, tmp_path):
+        small = {**SMALL, "seeds": 1, "propensity_epochs": 1, "method_params": {"epochs": 1}}
+        config = ReproduceConfig(presets=("table-switches",), out=tmp_path / "out", protocol="paper", **small)
+        switches, diagnostic = reproduce(config).tables["table-switches"]
+        assert switches.rows[0][0] == "as it is"
+        assert diagnostic.title == "A diagnostic, no result: epoch_chosen_on_test"
+
+
+class TestChoice:
+    def test_all_leaves_out_what_does_not_fit_and_says_so(self):
+        chosen, left_out = chosen_presets(["all"], "coat", "honest")
+        names = {preset.name for preset in chosen}
+        assert names == set(PRESETS) - {"table-kuairand", "table-switches", "table-grid"}
+        with_it, _ = chosen_presets(["all", "table-grid"], "coat", "honest")
+        assert {preset.name for preset in with_it} == names | {"table-grid"}
+        assert any("table-kuairand is left out" in line for line in left_out)
+
+    @pytest.mark.parametrize(
+        ("presets", "data", "problem"),
+        [
+            (["table-7"], "coat", "no preset 'table-7'. To fix: use one of table-ece"),
+            (
+                ["table-kuairand"],
+                "coat",
+                "is about kuairand, not coat. To fix: give --data kuairand --root FOLDER",
+            ),
+            (["table-switches"], "coat", "give --protocol paper"),
+        ],
+    )
+    def test_what_cannot_be_is_told(self, presets, data, problem):
+        with pytest.raises(ParameterError, match=problem):
+            chosen_presets(presets, data, "honest")
+
+    @pytest.mark.parametrize(
+        ("data", "where"), [("yahoo_r3", "Webscope"), ("kuairand", "kuairand.com"), ("coat", "coat.zip")]
+    )
+    def test_without_its_folder_a_dataset_is_asked_for(self, data, where, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("UNSKEW_DATA", str(tmp_path))
+        with pytest.raises(ParameterError, match=rf"{where}.*--root FOLDER"):
+            found_data(data, None)
+
+    def test_without_a_name_coat_is_taken_if_it_is_there_else_the_synthetic_world(
+        self, tmp_path, monkeypatch
+    ):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("UNSKEW_DATA", str(tmp_path))
+        data, _, notes = found_data(None, None)
+        assert data == "synthetic"
+        assert "not of the paper's data" in notes[0]
+        (tmp_path / "coat").mkdir()
+        assert found_data(None, None) == ("coat", Path(tmp_path) / "coat", [])
+
+    def test_switches_belong_to_the_paper_protocol(self, tmp_path):
+        with pytest.raises(ParameterError, match="only the paper protocol has switches"):
+            ReproduceConfig(presets=("all",), out=tmp_path, reversed=("no_offset",))
+
+
+def test_the_command_is_one_line_and_code_2_where_it_cannot_be(capsys, tmp_path):
+    assert main(["reproduce", "table-9", "--data", "synthetic", "--out", str(tmp_path / "x")]) == 2
+    assert "there is no preset 'table-9'" in capsys.readouterr().err
+
+
+@pytest.mark.coat
+def test_the_published_ece_of_raw_and_platt_comes_out_on_coat(coat_root, tmp_path):
+    config = ReproduceConfig(presets=(), out=tmp_path, protocol="paper", seeds=1, device="cpu")
+    with ResultStore(tmp_path).opened() as store:
+        work = Reproduction(config, "coat", coat_root, store)
+        found = Values(work.run(work.grid(["raw", "platt"])), work, "propensity")
+    raw, platt = (found.of(key)["ece"][0] for key in ("raw", "platt"))
+    assert raw == pytest.approx(0.1458, abs=0.015)
+    assert platt < raw / 3
