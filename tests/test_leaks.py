@@ -11,7 +11,7 @@ import pytest
 import unskew as us
 from contracts.feature_world import log_of, table
 from unskew.base.errors import DataError, LeakWarning, ParameterError
-from unskew.data.leaks import check as leaks
+from unskew.data import leaks
 from unskew.data.leaks import require_no_leaks
 
 ROWS = 6000

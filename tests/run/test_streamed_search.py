@@ -14,7 +14,7 @@ import pytest
 import unskew as us
 from unskew.base.errors import ParameterError
 from unskew.cli import main
-from unskew.offpolicy.decision import candidates
+from unskew.offpolicy import auto
 from unskew.run.run_search import clicked_in_log
 from unskew.run.search_plan import search_plan
 from unskew.run.streamed import streamed_dataset
@@ -28,7 +28,7 @@ FEW = ("ips", "esmm")
 @pytest.fixture(autouse=True, scope="module")
 def few_candidates():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "CANDIDATES", FEW)
+        patch.setattr(auto, "CANDIDATES", FEW)
         yield
 
 
@@ -150,7 +150,7 @@ def test_the_plan_tells_rounds_passes_and_what_is_left_out(folder: Path) -> None
     assert "with one member, then the better 3 on the sample and naive as ensembles of 2 a seed" in plan
     assert "about " in plan
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "CANDIDATES", ("ips", "stable-dr"))
+        patch.setattr(auto, "CANDIDATES", ("ips", "stable-dr"))
         printed = planned(config(folder, propensity="logged"))
     assert printed[1] == (
         "left out of the search: stable-dr, which need propensities of all of D, and logged has those of rows"

@@ -9,8 +9,7 @@ import pytest
 
 from unskew.data import Log
 from unskew.data.vocabulary import Vocabulary
-from unskew.debias.losses import means
-from unskew.training import hashing, inference, population, samplers
+from unskew.training import hashing, inference, means, population, samplers
 
 # A bare machine (``pytest -m gpu``) may lack jaxtyping.
 if find_spec("jaxtyping"):

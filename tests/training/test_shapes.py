@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from unskew.data import Rows, Schema
-from unskew.debias.losses import halves, means, stratified
+from unskew.debias.losses import halves, stratified
 from unskew.learners import NeuMF
-from unskew.training import in_groups, inference
+from unskew.training import in_groups, inference, means
 
 pytest.importorskip("jaxtyping")
 
