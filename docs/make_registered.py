@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "unskew"
-PACKAGES = ("backbones", "calibration", "debias")
+PACKAGES = ("calibration", "debias", "learners")
 _MARKED = re.compile(r"# Registered[^\n]*\n.*?(?=# End of what is registered)", re.DOTALL)
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
+from inspect import isfunction
 
-from unskew.debias.losses import balance, binned, doubly_robust, experts, tasks, weighted
+from unskew.debias import losses
 from unskew.training import means
 
 # A bare machine (``pytest -m gpu``) may lack jaxtyping.
 if find_spec("jaxtyping"):
     from contracts.shapes import check_shapes
 
-    check_shapes(balance, binned, doubly_robust, experts, means, tasks, weighted)
+    check_shapes(
+        means,
+        *{sys.modules[function.__module__] for function in vars(losses).values() if isfunction(function)},
+    )

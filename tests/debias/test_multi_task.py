@@ -12,7 +12,7 @@ from scipy.special import logit
 from contracts.click_world import CELLS, World, ce, deep
 from unskew import DCMT, DDPO, DRV2, ESCM2DR, ESCM2IPS, ESMM, IPSV2, MultiDR, MultiIPW, losses
 from unskew.base.errors import ParameterError
-from unskew.debias.losses.tasks import log_not_both
+from unskew.debias.tasks import log_not_both
 from unskew.debias.towers import Tasks
 from unskew.study.legacy import OfficialV2, as_published
 
@@ -190,12 +190,13 @@ def test_log_of_not_both_is_right_and_stays_finite_where_the_product_rounds_to_o
 
 def test_a_mean_over_d_does_not_depend_on_how_the_batch_of_d_is_drawn():
     world = World(deep(ESMM))
-    whole = Tasks.read(world.setting, world.observed, world.full, "prediction").click_loss()
+    tasks = Tasks.read(world.setting, world.observed, world.full)
+    whole = losses.click_loss(tasks.of("click"), **tasks.space)
     random, means = np.random.default_rng(5), []
     for _ in range(400):
         cells = world.data.full(world.positions(random.integers(len(CELLS), size=60)))
-        tasks = Tasks.read(world.setting, world.observed, cells, "prediction")
-        means.append(tasks.click_loss().detach().numpy())
+        tasks = Tasks.read(world.setting, world.observed, cells)
+        means.append(losses.click_loss(tasks.of("click"), **tasks.space).detach().numpy())
     error = np.std(means, axis=0) / np.sqrt(len(means))
     assert (np.abs(np.mean(means, axis=0) - whole.detach().numpy()) < 4 * error).all()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unskew.base.registry import METHODS, register
+from unskew.debias import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, State, clicks
 from unskew.debias.storage import load_model
@@ -19,6 +20,7 @@ __all__ = [
     "State",
     "clicks",
     "load_model",
+    "losses",
     "make_method",
     "register",
 ]

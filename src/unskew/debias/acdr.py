@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from unskew.base.estimator import require_at_least
 from unskew.base.registry import register
-from unskew.debias import losses
 from unskew.debias.imputation import JointLearning
-from unskew.debias.losses import inverse_weight
 from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, State
+from unskew.debias.tasks import click_loss
 from unskew.debias.towers import Source, Tasks, WithTower, held_out
+from unskew.metrics.sample_weight import inverse_weight
 from unskew.training import Pass, Step
+from unskew.training.means import OnBoth, Space
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 class Bins(State):
@@ -71,12 +76,12 @@ class ACDR(WithTower, JointLearning):
         """Bins of equal weight, by the p of the cells that no click network trains on."""
         cells = held_out(setting).calibration
         p = self.tower.probability(setting, cells, raw=True)
-        setting.state(Bins).write(edges=losses.equal_mass_edges(p, cells.weight.to(p.dtype), bins=self.bins))
+        setting.state(Bins).write(edges=equal_mass_edges(p, cells.weight.to(p.dtype), bins=self.bins))
 
     def propensity_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """L_g."""
         tasks, trains = Tasks.read(setting, observed, full), held_out(setting).trains
-        return losses.acdr_propensity(
+        return acdr_propensity(
             tasks.of("click"),
             setting.state(Bins).edges,
             penalty=self.penalty,
@@ -92,3 +97,91 @@ class ACDR(WithTower, JointLearning):
         super()._check()
         require_at_least(0, penalty=self.penalty)
         require_at_least(1, bins=self.bins)
+
+
+def acdr_propensity(
+    click_logit: OnBoth,
+    edges: Float[Tensor, "*#batches M"],
+    *,
+    penalty: float = 1.0,
+    counts: OnBoth | None = None,
+    **space: Any,
+) -> Tensor:
+    """L_g = mean_D CE(o, p) + λ · ECE, with ECE from :func:`calibration_error`.
+
+    How ACDR learns propensities. Its prediction learns :func:`dr`, its imputer :func:`dr_jl_imputation`.
+
+    Parameters
+    ----------
+    click_logit
+        Logit of p, which has its gradient everywhere ``[..., B]``; or a pair.
+    edges, counts
+        As in :func:`calibration_error`.
+    penalty
+        λ.
+    space
+        ``click``; or ``density`` and ``unclicked``, with pairs.
+
+    Examples
+    --------
+    >>> acdr_propensity(torch.zeros(2), torch.tensor([0.7]), click=torch.tensor([1.0, 1.0]))
+    tensor(1.1931)
+    """
+    error = calibration_error(click_logit, edges, counts=counts, **space)
+    return click_loss(click_logit, **space) + penalty * error
+
+
+def calibration_error(
+    click_logit: OnBoth,
+    edges: Float[Tensor, "*#batches M"],
+    *,
+    counts: OnBoth | None = None,
+    **space: Any,
+) -> Tensor:
+    """L = Σ_m |mean_D 1[p in bin m]·(o − p)|: ECE, whose gradient moves the p of a bin but not its bin.
+
+    Parameters
+    ----------
+    click_logit
+        Logit of p ``[..., B]``; or a pair.
+    edges
+        Between M + 1 bins, in rising order; from :func:`equal_mass_edges`, for example.
+    counts
+        1 (or true) on the rows that it is of; all by default.
+    space
+        ``click``; or ``density`` and ``unclicked``, with pairs.
+
+    Examples
+    --------
+    >>> calibration_error(torch.zeros(2), torch.tensor([0.7]), click=torch.tensor([1.0, 0.0]))
+    tensor(0.)
+    """
+    whole = Space(**space)
+    clicked, full = (torch.sigmoid(each) for each in whole.both(click_logit))
+    bins = [
+        torch.searchsorted(edges.contiguous(), p.detach().contiguous(), right=True) for p in (clicked, full)
+    ]
+    counted = (1.0, 1.0) if counts is None else whole.both(counts)
+    missing, found = (1.0 - clicked) * counted[0], -full * counted[1]
+    total = torch.zeros_like(full[..., 0])
+    for each in range(edges.shape[-1] + 1):
+        gap = whole.over_cells(clicked=missing * (bins[0] == each), unclicked=found * (bins[1] == each))
+        total = total + gap.abs()
+    return total
+
+
+def equal_mass_edges(
+    probability: Float[Tensor, "*batches n"], weight: Float[Tensor, "*batches n"], *, bins: int
+) -> Float[Tensor, "*batches M"]:
+    """Edges between ``bins`` bins of equal weight.
+
+    Examples
+    --------
+    >>> equal_mass_edges(torch.tensor([0.1, 0.4, 0.2, 0.3]), torch.ones(4), bins=2)
+    tensor([0.2000])
+    """
+    rising, order = probability.sort(dim=-1)
+    below = weight.gather(-1, order).cumsum(-1)
+    share = torch.arange(1, bins, dtype=below.dtype, device=below.device) / bins
+    place = torch.searchsorted(below, (share * below[..., -1:]).contiguous())
+    return rising.gather(-1, place.clamp(max=rising.shape[-1] - 1))

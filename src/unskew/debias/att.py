@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from unskew.base.estimator import require_above, require_at_least, require_in
 from unskew.base.registry import register
-from unskew.debias import losses
+from unskew.debias.ips import ips
 from unskew.debias.method import Counted, Debiaser
+from unskew.debias.naive import naive
 from unskew.debias.setting import (
     Batch,
     ClicksAndCells,
@@ -23,6 +24,10 @@ from unskew.debias.setting import (
     clicks,
 )
 from unskew.training import Pass, Step
+from unskew.training.means import cross_entropy, weighted_mean
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @register(order=220)
@@ -86,7 +91,7 @@ class ATT(Debiaser):
         """Σ over the three of the mean of CE(r̂₁, ·) where A₁ and A₂ agree."""
         labels = [setting.predicted(full, tower) for tower in ("first", "second")]
         logits = setting.logits(full, "prediction", "first", "second")
-        each = [losses.att(logit, *labels, agreement=self.agreement) for logit in logits]
+        each = [att(logit, *labels, agreement=self.agreement) for logit in logits]
         total = torch.stack(each).sum(0)
         if self.labelled:
             for tower in ("first", "second"):
@@ -99,8 +104,8 @@ class ATT(Debiaser):
         def loss(setting: Setting, observed: Batch, full: Batch) -> Tensor:
             conversion, logit = observed.conversion, setting.logit(observed, tower)
             if tower == "prediction":
-                return losses.naive(conversion, logit)
-            return losses.ips(conversion, logit, observed.propensity, density=setting.density)
+                return naive(conversion, logit)
+            return ips(conversion, logit, observed.propensity, density=setting.density)
 
         return loss
 
@@ -110,3 +115,35 @@ class ATT(Debiaser):
         require_in("(0, 1]", agreement=self.agreement)
         require_at_least(1, pseudo_epochs=self.pseudo_epochs)
         require_at_least(0, labelled=self.labelled)
+
+
+def att(
+    logit: Float[Tensor, "*#batches #B"],
+    first: Float[Tensor, "*#batches #B"],
+    second: Float[Tensor, "*#batches #B"],
+    *,
+    agreement: float,
+) -> Float[Tensor, " *batches"]:
+    """L = mean of CE(r̂₁, r̂) over the rows with |r̂₁ − r̂₂| ≤ ε, 0 where there is none.
+
+    The loss of one of ATT's three models on pseudo-labels. Before, the first and the second learn
+    :func:`ips`, each from its own start, and the one that predicts learns :func:`naive`.
+
+    Parameters
+    ----------
+    logit
+        Of the model that learns, on rows of D.
+    first, second
+        Logits of r̂₁ and r̂₂, read without gradient.
+    agreement
+        ε, a difference of probabilities.
+
+    Examples
+    --------
+    >>> second = torch.tensor([0.1, 3.0])  # The first row's labels agree, the second's do not.
+    >>> att(torch.tensor([0.0, 5.0]), torch.tensor([0.0, 0.0]), second, agreement=0.1)
+    tensor(0.6931)
+    """
+    label, other = (torch.sigmoid(each).detach() for each in (first, second))
+    agree = ((label - other).abs() <= agreement).to(logit.dtype)
+    return weighted_mean(cross_entropy(label, logit), agree, least=1.0)

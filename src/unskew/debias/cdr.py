@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from unskew.base.estimator import require_at_least, require_choice, require_in
 from unskew.base.registry import register
-from unskew.debias import losses
+from unskew.debias.forms import FormName, ImputationForm, dr_correction, form_of, imputed_error
 from unskew.debias.imputation import HOSTS, Hosted
 from unskew.debias.setting import Batch, Setting
 from unskew.learners.backbone import Embedded, Network
 from unskew.training import evaluating
+from unskew.training.means import OnBoth, Space
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
 
 
 @register(order=90)
@@ -54,7 +58,7 @@ class CDR(Hosted):
 
     def correction(self, setting: Setting, observed: Batch, logit: Tensor) -> Tensor:
         """(e − γ·ê)/p of clicks."""
-        return losses.cdr_correction(
+        return cdr_correction(
             observed.conversion,
             logit,
             observed.propensity,
@@ -71,8 +75,8 @@ class CDR(Hosted):
         with evaluating([imputer]):
             rows = imputer.embed(batch.rows)
             outputs = torch.stack([self._thinned(imputer, rows) for _ in range(self.masks)])
-        errors = losses.imputed_error(outputs, logit, form=self.form)
-        return losses.cdr_trusted(errors, threshold=self.threshold)
+        errors = imputed_error(outputs, logit, form=self.form)
+        return cdr_trusted(errors, threshold=self.threshold)
 
     def _thinned(self, imputer: Network, rows: Embedded) -> Tensor:
         user, item = (
@@ -87,3 +91,79 @@ class CDR(Hosted):
         require_at_least(0, threshold=self.threshold)
         require_at_least(2, masks=self.masks)
         require_in("(0, 1)", mask_rate=self.mask_rate)
+
+
+def cdr(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: OnBoth,
+    propensity: Float[Tensor, "*#batches #B"],
+    imputation: OnBoth,
+    trusted: OnBoth,
+    *,
+    click: Tensor | None = None,
+    density: float | None = None,
+    form: FormName | ImputationForm = "P1",
+    target_clip: float | None = None,
+) -> Float[Tensor, " *batches"]:
+    """L = (1/|D|) Σ_D [o·e/p + γ·ê·(1 − o/p)].
+
+    :func:`dr` where the imputer is trusted, :func:`ips` where it is not. The imputer learns the loss of
+    MRDR, DR-JL or DR-BIAS.
+
+    Parameters
+    ----------
+    conversion, logit, propensity, imputation, click, density, form, target_clip
+        As in :func:`dr`.
+    trusted
+        γ as truth values, from :func:`cdr_trusted`; a pair where ``logit`` is one.
+
+    Examples
+    --------
+    >>> one, zero = torch.ones(1), torch.zeros(1)  # A click, as in IPS: CE(1, σ(2)) / 0.5
+    >>> cdr(one, 2 * one, one / 2, zero, torch.tensor([False]), click=one)
+    tensor(0.2539)
+    """
+    space = Space(click, density)
+    (logit, everywhere), (output, imputed) = space.both(logit), space.both(imputation)
+    known = space.known(conversion), logit, space.known(propensity).detach(), output.detach()
+    sure, sure_everywhere = space.both(trusted)
+    return space.mean(
+        clicked=cdr_correction(*known, sure, form=form, target_clip=target_clip),
+        everywhere=imputed_error(imputed.detach(), everywhere, form=form) * sure_everywhere,
+    )
+
+
+def cdr_trusted(imputed: Float[Tensor, "M *batches B"], *, threshold: float) -> Bool[Tensor, "*batches B"]:
+    """γ = 1[σ̂/μ̂ < η]: where imputed errors of M thinned imputers agree.
+
+    Parameters
+    ----------
+    imputed
+        ê (:func:`imputed_error`) of each, as with M dropout masks on the imputer's embeddings.
+    threshold
+        η.
+
+    Examples
+    --------
+    >>> cdr_trusted(torch.tensor([[1.0, 1.0], [1.1, 3.0]]), threshold=0.1)
+    tensor([ True, False])
+    """
+    deviation, mean = torch.std_mean(imputed.detach(), dim=0)
+    return deviation < threshold * mean
+
+
+def cdr_correction(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: Float[Tensor, "*#batches #B"],
+    propensity: Float[Tensor, "*#batches #B"],
+    imputation: Float[Tensor, "*#batches #B"],
+    trusted: Bool[Tensor, "*#batches #B"],
+    *,
+    form: FormName | ImputationForm = "P1",
+    target_clip: float | None = None,
+) -> Float[Tensor, "*batches B"]:
+    """(e − γ·ê)/p of each click; parameters as in :func:`cdr`."""
+    doubly_robust = dr_correction(
+        conversion, logit, propensity, imputation, form=form, target_clip=target_clip
+    )
+    return torch.where(trusted, doubly_robust, form_of(form).error(conversion, logit) / propensity)

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from unskew.base.estimator import require, require_above, require_at_least
 from unskew.base.registry import register
-from unskew.debias import losses
 from unskew.debias.imputation import JointLearning
-from unskew.debias.losses import inverse_weight
+from unskew.debias.ips import ips
 from unskew.debias.method import Counted
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, clicks
+from unskew.debias.tasks import click_loss
 from unskew.debias.towers import clicked
 from unskew.learners import Backbone, Intercept, UserIntercept
+from unskew.metrics.sample_weight import inverse_weight
 from unskew.training import Pass, Step
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 
 LEAST = 1e-6
 """Propensities are kept so far from 0 and 1, where their logits would be infinite."""
@@ -59,8 +65,8 @@ class PlattExperts:
             noise = None
             if learns:
                 source = setting.networks[f"{self.of}_gates"].noise
-                noise = losses.gumbel(source.uniform(gate.shape, gate.dtype))
-            return losses.expert_logit(
+                noise = gumbel(source.uniform(gate.shape, gate.dtype))
+            return expert_logit(
                 logit,
                 1.0 + slope,
                 intercept + (start if self.count > 1 else 0.0),
@@ -159,14 +165,14 @@ class DCEDR(JointLearning):
             for batch in (observed, full)
         )
         unclicked = 1.0 - clicked(setting, full)
-        return losses.click_loss((on_clicks, on_cells), density=setting.density, unclicked=unclicked)
+        return click_loss((on_clicks, on_cells), density=setting.density, unclicked=unclicked)
 
     def imputed_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B CE(r, r̃)/p̃."""
         output = setting.predicted(observed, "imputation")
         logit = self.of_imputation.mapped(setting, observed, output, learns=True)
         p = self.weighed(setting, observed).propensity
-        return losses.ips(observed.conversion, logit, p, density=setting.density)
+        return ips(observed.conversion, logit, p, density=setting.density)
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
         """logit r̃ ``[R, B]``, without gradient and dropout."""
@@ -199,3 +205,55 @@ class DCEDR(JointLearning):
 def given_logit(batch: Batch) -> Tensor:
     """The logit of the given propensities of a batch."""
     return torch.logit(batch.propensity, eps=LEAST)
+
+
+def expert_logit(
+    logit: Float[Tensor, "*batches B"],
+    slope: Float[Tensor, "*#shape K"],
+    intercept: Float[Tensor, "*#shape K"],
+    gate: Float[Tensor, "*#shape K"],
+    *,
+    noise: Float[Tensor, "*#shape K"] | None = None,
+    temperature: float = 1.0,
+) -> Float[Tensor, "*batches B"]:
+    """logit of Σ_k z_k·σ(a_k·x + c_k), z = softmax(w), or softmax((w + g)/T) with Gumbel noise g.
+
+    How DCE-DR calibrates the logit x of a propensity, which learns :func:`click_loss`, and that of an
+    imputed conversion, which learns :func:`ips`. Its prediction learns :func:`dr` with both of them.
+
+    Parameters
+    ----------
+    logit
+        x of each row.
+    slope, intercept, gate
+        a, c and w of each of K maps, for each row or for all.
+    noise
+        g, from :func:`gumbel`, while it learns: at a small T about one map is chosen for a row, the k-th with
+        the chance softmax(w)_k. Without noise it is the mean over these chances.
+    temperature
+        T, which is 1 without noise.
+
+    Examples
+    --------
+    >>> one, zero = torch.ones(1), torch.zeros(1)
+    >>> expert_logit(torch.tensor([0.5]), 2 * one, one, zero)
+    tensor([2.])
+    >>> two = torch.ones(2)
+    >>> torch.sigmoid(expert_logit(zero, two, torch.tensor([-1.0, 1.0]), 0 * two))
+    tensor([0.5000])
+    """
+    share = gate if noise is None else (gate + noise) / temperature
+    share = torch.log_softmax(share, dim=-1)
+    mapped = logit.unsqueeze(-1) * slope + intercept
+    return torch.logsumexp(share + logsigmoid(mapped), -1) - torch.logsumexp(share + logsigmoid(-mapped), -1)
+
+
+def gumbel(uniform: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """−log(−log u) of uniform numbers in (0, 1).
+
+    Examples
+    --------
+    >>> gumbel(torch.tensor([0.5]))
+    tensor([0.3665])
+    """
+    return -torch.log(-torch.log(uniform))

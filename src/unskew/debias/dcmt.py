@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from unskew.base.estimator import require_at_least
 from unskew.base.registry import register
-from unskew.debias import losses
+from unskew.debias.ddpo import LEAST_UNCLICKED
+from unskew.debias.esmm import MultiTask, esmm
 from unskew.debias.setting import Batch, Setting
-from unskew.debias.towers import MultiTask, Tasks
+from unskew.debias.towers import Tasks
+from unskew.training.means import OnBoth, Space, cross_entropy
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @register(order=250)
@@ -46,7 +53,7 @@ class DCMT(MultiTask):
 
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """λ_c · L_cvr."""
-        return self.conversion_weight * losses.dcmt_conversion(
+        return self.conversion_weight * dcmt_conversion(
             observed.conversion,
             tasks.of("prediction"),
             (self.tower.propensity(setting, observed), self.tower.propensity(setting, full)),
@@ -59,3 +66,74 @@ class DCMT(MultiTask):
     def _check(self) -> None:
         super()._check()
         require_at_least(0, sum_weight=self.sum_weight)
+
+
+def dcmt(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: OnBoth,
+    propensity: OnBoth,
+    counterfactual: OnBoth,
+    click_logit: OnBoth,
+    *,
+    conversion_weight: float = 1.0,
+    click_conversion_weight: float = 1.0,
+    sum_weight: float = 0.01,
+    p_min: float | Tensor = LEAST_UNCLICKED,
+    **space: Any,
+) -> Tensor:
+    """L = mean_D CE(o, p) + λ_c · L_cvr + λ_g · mean_D CE(o·r, p·r̂), L_cvr from :func:`dcmt_conversion`.
+
+    Parameters
+    ----------
+    conversion, logit, click_logit, space
+        As in :func:`escm2_ips`.
+    propensity
+        The p of weights, on all rows.
+    counterfactual
+        Logit of r̂* ``[..., B]``; or a pair.
+    conversion_weight, click_conversion_weight, sum_weight
+        λ_c, λ_g and λ.
+    p_min
+        What 1 − p is clipped at.
+
+    Examples
+    --------
+    >>> zero, click = torch.zeros(2), torch.tensor([1.0, 0.0])
+    >>> dcmt(torch.tensor([1.0, 0.0]), zero, torch.tensor([0.5, 0.5]), zero, zero, click=click)
+    tensor(2.9164)
+    """
+    tasks = esmm(conversion, logit, click_logit, click_conversion_weight=click_conversion_weight, **space)
+    conversions = dcmt_conversion(
+        conversion, logit, propensity, counterfactual, sum_weight=sum_weight, p_min=p_min, **space
+    )
+    return tasks + conversion_weight * conversions
+
+
+def dcmt_conversion(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: OnBoth,
+    propensity: OnBoth,
+    counterfactual: OnBoth,
+    *,
+    sum_weight: float = 0.01,
+    p_min: float | Tensor = LEAST_UNCLICKED,
+    **space: Any,
+) -> Tensor:
+    """L_cvr = (1/|D|) [Σ_O CE(r, r̂)/p + Σ_{D∖O} CE(1, r̂*)/(1 − p)] + λ · mean_D |1 − (r̂ + r̂*)|.
+
+    p and 1 − p are read without gradient; parameters are those of :func:`dcmt`.
+    """
+    whole = Space(**space)
+    (factual, factual_cells), (other, other_cells) = whole.both(logit), whole.both(counterfactual)
+    p, p_cells = (each.detach() for each in whole.both(propensity))
+    errors = whole.over_cells(
+        clicked=cross_entropy(whole.known(conversion), factual) / whole.known(p),
+        unclicked=-logsigmoid(other_cells) / (1.0 - p_cells).clamp(min=p_min),
+    )
+    off = whole.over_cells(clicked=_off_one(factual, other), unclicked=_off_one(factual_cells, other_cells))
+    return errors + sum_weight * off
+
+
+def _off_one(logit: Tensor, other: Tensor) -> Tensor:
+    """|1 − (r̂ + r̂*)| = |σ(−a) − σ(a*)|."""
+    return (torch.sigmoid(-logit) - torch.sigmoid(other)).abs()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from unskew.base.registry import register
+from unskew.debias.forms import imputation_loss
 from unskew.debias.imputation import JointLearning
-from unskew.debias.losses import bias_weight
+from unskew.metrics.sample_weight import bias_weight
+
+if TYPE_CHECKING:
+    pass
 
 
 @register(order=150)
@@ -29,3 +33,17 @@ class DRBias(JointLearning):
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """w = (1 − p)²/p³."""
         return bias_weight(propensity)
+
+
+def dr_bias_imputation(
+    conversion: Tensor, imputation: Tensor, logit: Tensor, propensity: Tensor, **options: Any
+) -> Tensor:
+    """L_imp = (1/|D|) Σ_O (1 − p)²/p³ · (e − ê)²; parameters as in :func:`dr_jl_imputation`.
+
+    Examples
+    --------
+    >>> one = torch.tensor([1.0])
+    >>> dr_bias_imputation(one, 0 * one, 2 * one, one / 4)
+    tensor(36.)
+    """
+    return imputation_loss(conversion, imputation, logit, bias_weight(propensity), **options)

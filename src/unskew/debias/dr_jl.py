@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from unskew.base.registry import register
+from unskew.debias.forms import imputation_loss
 from unskew.debias.imputation import JointLearning
-from unskew.debias.losses import inverse_weight
+from unskew.metrics.sample_weight import inverse_weight
+
+if TYPE_CHECKING:
+    pass
 
 
 @register(order=60)
@@ -29,3 +33,26 @@ class DRJL(JointLearning):
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """w = 1/p."""
         return inverse_weight(propensity)
+
+
+def dr_jl_imputation(
+    conversion: Tensor, imputation: Tensor, logit: Tensor, propensity: Tensor, **options: Any
+) -> Tensor:
+    """L_imp = (1/|D|) Σ_O (e − ê)²/p.
+
+    Parameters
+    ----------
+    conversion, imputation, logit, propensity
+        r, the imputer's output, the logit of the prediction (held fixed) and p, ``[..., B]``: of clicks; or
+        of rows of D, with ``click``.
+    options
+        ``click``, ``density``, ``loss``, ``form``, ``targeting``, ``mean_weight`` and ``detach_prediction``
+        of :func:`imputation_loss`.
+
+    Examples
+    --------
+    >>> one = torch.tensor([1.0])
+    >>> dr_jl_imputation(one, 0 * one, 2 * one, one / 4)
+    tensor(4.)
+    """
+    return imputation_loss(conversion, imputation, logit, inverse_weight(propensity), **options)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from unskew.base.estimator import require_in
 from unskew.base.registry import register
+from unskew.debias.forms import imputation_loss
 from unskew.debias.imputation import JointLearning
-from unskew.debias.losses import error_weight
+from unskew.metrics.sample_weight import error_weight
+
+if TYPE_CHECKING:
+    pass
 
 
 @register(order=160)
@@ -40,3 +44,29 @@ class DRMSE(JointLearning):
     def _check(self) -> None:
         super()._check()
         require_in("[0, 1]", bias_share=self.bias_share)
+
+
+def dr_mse_imputation(
+    conversion: Tensor,
+    imputation: Tensor,
+    logit: Tensor,
+    propensity: Tensor,
+    *,
+    bias_share: float = 0.5,
+    **options: Any,
+) -> Tensor:
+    """L_imp = (1/|D|) Σ_O [λ·(1 − p)²/p³ + (1 − λ)·(1 − p)/p²] · (e − ê)²; as :func:`dr_jl_imputation`.
+
+    Parameters
+    ----------
+    bias_share
+        λ.
+
+    Examples
+    --------
+    >>> one = torch.tensor([1.0])
+    >>> dr_mse_imputation(one, 0 * one, 2 * one, one / 4)
+    tensor(24.)
+    """
+    weight = error_weight(propensity, bias_share=bias_share)
+    return imputation_loss(conversion, imputation, logit, weight, **options)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from unskew.base.estimator import require
 from unskew.base.registry import register
+from unskew.debias.dr import dr
+from unskew.debias.forms import FormName, ImputationForm
 from unskew.debias.imputation import JointLearning
 from unskew.debias.method import Counted
 from unskew.debias.setting import Batch, Plan, Setting
+from unskew.training.means import OnBoth
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @register(order=40)
@@ -77,3 +83,32 @@ class EIB(JointLearning):
             f"constant {self.constant} does not fit imputation {self.imputation_form}",
             "give a probability in (0, 1) with P1, or None",
         )
+
+
+def eib(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: OnBoth,
+    imputation: OnBoth,
+    *,
+    click: Tensor | None = None,
+    density: float | None = None,
+    form: FormName | ImputationForm = "P1",
+) -> Float[Tensor, " *batches"]:
+    """L = (1/|D|) Σ_D [o·e + (1 − o)·ê]: :func:`dr` with p = 1.
+
+    Its imputer learns mean_O CE(r, r̃): :func:`imputation_loss` with weights of 1 and ``loss="ce"``.
+
+    Parameters
+    ----------
+    conversion, logit, imputation, click, density, form
+        As in :func:`dr`.
+
+    Examples
+    --------
+    >>> click, conversion = torch.tensor([1.0, 0.0]), torch.tensor([1.0, float("nan")])
+    >>> eib(conversion, torch.tensor([0.5, -0.5]), torch.tensor([0.0, -30.0]), click=click)
+    tensor(0.4741)
+    """
+    return dr(
+        conversion, logit, torch.ones_like(conversion), imputation, click=click, density=density, form=form
+    )

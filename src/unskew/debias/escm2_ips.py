@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from unskew.base.registry import register
-from unskew.debias import losses
+from unskew.debias.esmm import MultiTask, esmm
+from unskew.debias.ips import ips
 from unskew.debias.setting import Batch, Setting
-from unskew.debias.towers import MultiTask, Tasks
+from unskew.debias.tasks import only_clicks
+from unskew.debias.towers import Tasks
+from unskew.training.means import OnBoth, Space
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @register(order=130)
@@ -33,4 +39,39 @@ class ESCM2IPS(MultiTask):
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """λ_c · (1/|D|) Σ_O CE(r, r̂) / sg(p)."""
         p, logit = self.tower.propensity(setting, observed), tasks.observed["prediction"]
-        return self.conversion_weight * losses.ips(observed.conversion, logit, p, density=tasks.density)
+        return self.conversion_weight * ips(observed.conversion, logit, p, density=tasks.density)
+
+
+def escm2_ips(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: OnBoth,
+    propensity: Float[Tensor, "*#batches #B"],
+    click_logit: OnBoth,
+    *,
+    conversion_weight: float = 1.0,
+    click_conversion_weight: float = 1.0,
+    **space: Any,
+) -> Tensor:
+    """L = (1/|D|) Σ_D CE(o, p) + λ_c · (1/|D|) Σ_O CE(r, r̂)/sg(p) + λ_g · (1/|D|) Σ_D CE(o·r, p·r̂).
+
+    Parameters
+    ----------
+    conversion, logit, click_logit
+        As in :func:`click_conversion_loss`.
+    propensity
+        The p that is a weight, as in :func:`ips`: calibrated, clipped; or σ(click_logit), clipped. It is read
+        without gradient.
+    conversion_weight, click_conversion_weight
+        λ_c and λ_g.
+    space
+        ``click``; or ``density`` and ``unclicked``, with pairs.
+
+    Examples
+    --------
+    >>> zero, click = torch.zeros(2), torch.tensor([1.0, 0.0])
+    >>> escm2_ips(torch.tensor([1.0, 0.0]), zero, torch.tensor([0.5, 0.5]), zero, click=click)
+    tensor(2.2233)
+    """
+    tasks = esmm(conversion, logit, click_logit, click_conversion_weight=click_conversion_weight, **space)
+    at_clicks = Space(space.get("click")).both(logit)[0]
+    return tasks + conversion_weight * ips(conversion, at_clicks, propensity, **only_clicks(space))

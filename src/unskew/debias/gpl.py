@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from unskew.base.estimator import require_at_least, require_in
 from unskew.base.registry import register
-from unskew.debias import losses
+from unskew.debias.forms import imputed_error
 from unskew.debias.imputation import Copy, JointLearning
-from unskew.debias.losses import variance_weight
 from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage
+from unskew.debias.tasks import click_loss, only_clicks
 from unskew.debias.towers import Source, Tasks, WithTower
+from unskew.metrics.sample_weight import variance_weight
 from unskew.training import Pass, Step
+from unskew.training.means import OnBoth, Space
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+LEAST_PENALISED = 1e-4
+"""Least p in the penalties of GPL, as published."""
 
 
 @register(order=80)
@@ -78,9 +87,9 @@ class GPL(WithTower, JointLearning):
         """L_g."""
         tasks = Tasks.read(setting, observed, full)
         output, logit = setting.predicted(observed, "imputation"), setting.predicted(observed)
-        imputed = losses.imputed_error(output, logit, form=self.form)
+        imputed = imputed_error(output, logit, form=self.form)
         size = setting.clicks.conversion.shape[1] * setting.clicks_each / setting.density
-        return losses.gpl_propensity(
+        return gpl_propensity(
             self.form.error(observed.conversion, logit) - imputed,
             tasks.of("click"),
             penalty=self.penalty,
@@ -97,3 +106,42 @@ class GPL(WithTower, JointLearning):
         super()._check()
         require_at_least(0, penalty=self.penalty)
         require_in("[0, 1]", bias_share=self.bias_share)
+
+
+def gpl_propensity(
+    deviation: Float[Tensor, "*#batches #B"],
+    click_logit: OnBoth,
+    *,
+    penalty: float = 0.7,
+    bias_share: float = 0.7,
+    count: float,
+    **space: Any,
+) -> Tensor:
+    """L_g = mean_D CE(o, p) + α · [β · mean_D (o − p)²·(δ/p)² + (1 − β) · mean_D o·(δ/p)² / n].
+
+    How GPL learns propensities: δ is 0 where nothing was clicked, so both penalties are sums over clicks.
+    Its prediction learns :func:`dr`, its imputer :func:`mrdr_imputation`.
+
+    Parameters
+    ----------
+    deviation
+        δ = e − ê of clicks, read without gradient; or of rows of D, with ``click``.
+    click_logit
+        Logit of p, which has its gradient everywhere ``[..., B]``; or a pair.
+    penalty, bias_share, count
+        α, β and n: the rows of a batch (published code), or of D (its erratum).
+    space
+        ``click``; or ``density`` and ``unclicked``, with pairs.
+
+    Examples
+    --------
+    >>> zero, click = torch.zeros(2), torch.tensor([1.0, 0.0])
+    >>> gpl_propensity(torch.tensor([1.0, 0.0]), zero, count=2, click=click)
+    tensor(1.1481)
+    """
+    whole = Space(**only_clicks(space))
+    p = torch.sigmoid(whole.both(click_logit)[0]).clamp(min=LEAST_PENALISED)
+    ratio = (whole.known(deviation).detach() / p).square()
+    bias, variance = whole.over_clicks((1.0 - p).square() * ratio), whole.over_clicks(ratio)
+    penalties = bias_share * bias + (1.0 - bias_share) * variance / count
+    return click_loss(click_logit, **space) + penalty * penalties

@@ -5,17 +5,30 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from unskew.base.estimator import require, require_above, require_choice
-from unskew.debias import losses
-from unskew.debias.losses import FORMS, FormName, ImputationForm, bias_weight, inverse_weight, variance_weight
+from unskew.debias.forms import (
+    FORMS,
+    FormName,
+    ImputationForm,
+    dr_correction,
+    effective_target,
+    imputation_loss,
+    imputed_error,
+)
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, clicks
+from unskew.metrics.sample_weight import bias_weight, inverse_weight, variance_weight
 from unskew.training import Pass, Step
+from unskew.training.means import stratified
+
+if TYPE_CHECKING:
+    pass
+
 
 Copy = Literal["epoch", "batch", "none", "host"]
 
@@ -49,7 +62,7 @@ def watch_for_far_targets(setting: Setting, observed: Batch, label: Tensor) -> N
     """
     far = setting.state(FarTargets)
     if not far.is_empty:
-        target = losses.effective_target(observed.conversion, observed.propensity, label.detach())
+        target = effective_target(observed.conversion, observed.propensity, label.detach())
         share = (target.abs() * setting.density > FAR_TARGET).float().mean(-1)
         far.write(share=torch.maximum(far.share, share))
 
@@ -216,7 +229,7 @@ class JointLearning(Debiaser):
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_{B_D} ê + (|O|/|D|) · mean_{B_O} (e − ê)/p."""
         observed = self.weighed(setting, observed)
-        return losses.stratified(
+        return stratified(
             observed=self.correction(setting, observed, setting.logit(observed)),
             full=self.imputed_error(setting, full, setting.logit(full)),
             density=setting.density,
@@ -228,11 +241,11 @@ class JointLearning(Debiaser):
 
     def imputed_error(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
         """ê of a batch of O or D."""
-        return losses.imputed_error(self.imputer_output(setting, batch), logit, form=self.form)
+        return imputed_error(self.imputer_output(setting, batch), logit, form=self.form)
 
     def correction(self, setting: Setting, observed: Batch, logit: Tensor) -> Tensor:
         """(e − ê)/p of clicks, with the effective target clipped and watched."""
-        return losses.dr_correction(
+        return dr_correction(
             observed.conversion,
             logit,
             observed.propensity,
@@ -254,7 +267,7 @@ class JointLearning(Debiaser):
             setting.copy_weights("prediction", "imputation")
         observed = self.weighed(setting, observed)
         output = setting.logit(observed, "imputation")
-        return losses.imputation_loss(
+        return imputation_loss(
             observed.conversion,
             output,
             # The cross-entropy does not look at the prediction.

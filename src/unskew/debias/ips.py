@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
 
 from unskew.base.registry import register
-from unskew.debias import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, Setting
+from unskew.training.means import Space, cross_entropy, squared_error
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+Errors = Literal["ce", "squared"]
+"""Cross-entropy, or the squared difference of probabilities."""
+
+ERRORS = {"ce": cross_entropy, "squared": squared_error}
 
 
 @register(order=20)
@@ -32,4 +40,44 @@ class IPS(Debiaser):
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B CE(r, r̂) / p."""
         logit = setting.logit(observed)
-        return losses.ips(observed.conversion, logit, observed.propensity, density=setting.density)
+        return ips(observed.conversion, logit, observed.propensity, density=setting.density)
+
+
+def ips(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: Float[Tensor, "*#batches #B"],
+    propensity: Float[Tensor, "*#batches #B"],
+    *,
+    click: Tensor | None = None,
+    density: float | None = None,
+    errors: Errors = "ce",
+    detach_propensity: bool = True,
+) -> Float[Tensor, " *batches"]:
+    """L = (1/|D|) Σ_O e/p, e = CE(r, r̂).
+
+    Parameters
+    ----------
+    conversion, logit, propensity
+        r, the logit of r̂, and p, clipped as you like: of clicks; or of rows of D, with ``click``. Where a
+        row has no click its conversion and its propensity are not read.
+    density
+        |O| / |D|, for a batch of clicks. It is a factor of the loss.
+    errors
+        ``"squared"``: e = (r − r̂)², as IPS-V2 has it.
+    detach_propensity
+        False lets the loss move p, which it can only push up.
+
+    Examples
+    --------
+    Clicks alone, then rows of the population:
+
+    >>> conversion, logit, p = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]), torch.tensor([0.5, 0.1])
+    >>> ips(conversion, logit, p, density=0.5)
+    tensor(5.6639)
+    >>> ips(conversion, logit, p, click=torch.tensor([1.0, 0.0]))
+    tensor(0.6931)
+    """
+    space = Space(click, density)
+    error = ERRORS[errors](space.known(conversion), logit)
+    p = space.known(propensity)
+    return space.over_clicks(error / (p.detach() if detach_propensity else p))

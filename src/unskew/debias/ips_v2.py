@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from unskew.base.estimator import require, require_above, require_choice
 from unskew.base.registry import register
-from unskew.debias import losses
+from unskew.debias.ips import Errors, ips
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
+from unskew.debias.tasks import click_conversion_loss, click_loss, only_clicks
 from unskew.debias.towers import ClickTower, Tasks, WithTower
 from unskew.training import Pass, Step
+from unskew.training.means import OnBoth, Space, halves
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @register(order=100)
@@ -70,11 +75,9 @@ class IPSV2(WithTower):
         towers = [tower for towers in self.networks().values() for tower in towers if tower != "click"]
         tasks = Tasks.read(setting, observed, full, *towers)
         logit, click = tasks.of("prediction"), tasks.of("click")
-        both = losses.click_conversion_loss(
-            observed.conversion, logit, click, errors=self.errors, **tasks.space
-        )
+        both = click_conversion_loss(observed.conversion, logit, click, errors=self.errors, **tasks.space)
         return (
-            losses.click_loss(click, errors=self.errors, **tasks.space)
+            click_loss(click, errors=self.errors, **tasks.space)
             + self.click_conversion_weight * both
             + self.conversion_loss(setting, observed, tasks)
             + self.balance_weight * self.squared_imbalance(setting, tasks)
@@ -82,7 +85,7 @@ class IPSV2(WithTower):
 
     def conversion_loss(self, setting: Setting, observed: Batch, tasks: Tasks) -> Tensor:
         """β · L_cvr."""
-        return self.conversion_weight * losses.ips(
+        return self.conversion_weight * ips(
             observed.conversion,
             tasks.observed["prediction"],
             self.weight_propensity(setting, observed, tasks),
@@ -100,7 +103,7 @@ class IPSV2(WithTower):
     def squared_imbalance(self, setting: Setting, tasks: Tasks) -> Tensor:
         """The square of the imbalance, by the product of two half-batches."""
         logits = tasks.of("prediction"), tasks.of("click")
-        return losses.squared_imbalance(*logits, p_min=self.least(setting), **tasks.space)
+        return squared_imbalance(*logits, p_min=self.least(setting), **tasks.space)
 
     def least(self, setting: Setting) -> Tensor:
         """What p and 1 − p are clipped at ``[R, 1]``."""
@@ -119,3 +122,89 @@ class IPSV2(WithTower):
             f"calibration {self.calibration!r} needs a p without gradient in the conversion loss",
             "use detach_p_in_cvr=True, or calibration='report-only'",
         )
+
+
+def ips_v2(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: OnBoth,
+    propensity: Float[Tensor, "*#batches #B"],
+    click_logit: OnBoth,
+    *,
+    click_conversion_weight: float = 1.0,
+    conversion_weight: float = 1.0,
+    balance_weight: float = 0.01,
+    errors: Errors = "squared",
+    p_min: float | Tensor = 0.0,
+    **space: Any,
+) -> Tensor:
+    """L = mean_D (p − o)² + α · mean_D (p·r̂ − o·r)² + β · (1/|D|) Σ_O e/p + γ · (imbalance)².
+
+    Parameters
+    ----------
+    conversion, logit, propensity, click_logit, space
+        As in :func:`escm2_ips`.
+    click_conversion_weight, conversion_weight, balance_weight
+        α, β and γ.
+    errors
+        e = (r − r̂)², or ``"ce"`` for cross-entropies in the place of all squares but the last.
+    p_min
+        What p and 1 − p are clipped at in the imbalance (:func:`squared_imbalance`).
+
+    Examples
+    --------
+    >>> zero, click = torch.zeros(4), torch.tensor([1.0, 0.0, 1.0, 0.0])
+    >>> ips_v2(click, zero, torch.full((4,), 0.5), zero, click=click)
+    tensor(0.8125)
+    """
+    at_clicks = Space(space.get("click")).both(logit)[0]
+    conversions = ips(conversion, at_clicks, propensity, errors=errors, **only_clicks(space))
+    balance = squared_imbalance(logit, click_logit, p_min=p_min, **space)
+    return (
+        click_loss(click_logit, errors=errors, **space)
+        + click_conversion_weight
+        * click_conversion_loss(conversion, logit, click_logit, errors=errors, **space)
+        + conversion_weight * conversions
+        + balance_weight * balance
+    )
+
+
+def imbalance(
+    logit: OnBoth,
+    click_logit: OnBoth,
+    *,
+    click: Tensor | None = None,
+    density: float | None = None,
+    unclicked: Tensor | None = None,
+    p_min: float | Tensor = 0.0,
+) -> Tensor:
+    """mean_D [(o/p − (1 − o)/(1 − p)) · r̂], which is 0 for true propensities.
+
+    Examples
+    --------
+    >>> zero = torch.zeros(2)
+    >>> imbalance(zero, zero, click=torch.tensor([1.0, 0.0]))
+    tensor(0.)
+    """
+    space = Space(click, density, unclicked)
+    clicked, others = (torch.sigmoid(each) for each in space.both(logit))
+    at_clicks, at_cells = space.both(click_logit)
+    p, not_p = torch.sigmoid(at_clicks).clamp(min=p_min), torch.sigmoid(-at_cells).clamp(min=p_min)
+    return space.over_cells(clicked=clicked / p, unclicked=-others / not_p)
+
+
+def squared_imbalance(
+    logit: OnBoth, click_logit: OnBoth, *, p_min: float | Tensor = 0.0, **space: Any
+) -> Tensor:
+    """The square of :func:`imbalance`, as the product of two half-batches: a batch's own counts its noise."""
+    parts = []
+    for part, half in enumerate(Space(**space).halves()):
+        at = [_half(each, part) for each in (logit, click_logit)]
+        how = {"click": half.click, "density": half.density, "unclicked": half.unclicked}
+        parts.append(imbalance(*at, p_min=p_min, **how))  # type: ignore[arg-type]
+    return parts[0] * parts[1]
+
+
+def _half(values: OnBoth, part: int) -> OnBoth:
+    if isinstance(values, tuple):
+        return halves(values[0])[part], halves(values[1])[part]
+    return halves(values)[part]

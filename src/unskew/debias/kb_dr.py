@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from unskew.base.registry import register
+from unskew.debias.dr import dr
+from unskew.debias.forms import imputation_loss
 from unskew.debias.imputation import JointLearning
 from unskew.debias.kb_ips import Balanced
-from unskew.debias.losses import inverse_weight
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
+from unskew.metrics.sample_weight import inverse_weight
 from unskew.training import Pass, Step
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @register(order=240)
@@ -62,3 +67,48 @@ class KBDR(Balanced, JointLearning):
     def weighed(self, setting: Setting, observed: Batch) -> Batch:
         """With w·|D|/|O| in the place of 1/p."""
         return self.balance.weighed(setting, observed)
+
+
+def kb_dr(
+    conversion: Float[Tensor, "*#batches #O"],
+    logit: tuple[Tensor, Tensor],
+    weight: Float[Tensor, "*#batches #O"],
+    imputation: tuple[Tensor, Tensor],
+    **options: Any,
+) -> Float[Tensor, " *batches"]:
+    """L = (1/|D|) Σ_D ê + (1/|O|) Σ_O w·(e − ê), w and ê without gradient: :func:`dr` with w·|D|/|O| for 1/p.
+
+    Parameters
+    ----------
+    conversion, weight
+        r and w of clicks.
+    logit, imputation
+        Pairs, as in :func:`dr`.
+    options
+        ``form`` and ``target_clip`` of :func:`dr`; the latter clips r̃ + w·(r − r̃).
+
+    Examples
+    --------
+    >>> one, zero = torch.ones(1), torch.zeros(1)
+    >>> kb_dr(one, (2 * one, zero), one, (zero, zero))  # CE(½, ½) − (r − r̃)·a
+    tensor(-0.3069)
+    """
+    return dr(conversion, logit, 1.0 / weight, imputation, density=1.0, **options)
+
+
+def kb_dr_imputation(
+    conversion: Float[Tensor, "*#batches #B"],
+    imputation: Float[Tensor, "*#batches #B"],
+    logit: Float[Tensor, "*#batches #B"],
+    weight: Float[Tensor, "*#batches #B"],
+    **options: Any,
+) -> Float[Tensor, " *batches"]:
+    """L_imp = (1/|O|) Σ_O w·(e − ê)²; options as in :func:`imputation_loss`.
+
+    Examples
+    --------
+    >>> one = torch.tensor([1.0])
+    >>> kb_dr_imputation(one, 0 * one, 2 * one, 3 * one)
+    tensor(3.)
+    """
+    return imputation_loss(conversion, imputation, logit, weight, **options)

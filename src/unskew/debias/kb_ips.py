@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from unskew.base.estimator import require_above, require_at_least, require_choice
 from unskew.base.registry import register
-from unskew.debias import losses
-from unskew.debias.losses.balance import Kernel
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
 from unskew.training import Pass, Step, evaluating
+from unskew.training.means import cross_entropy
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+Kernel = Literal["gaussian", "exponential"]
+
+SMALLEST_SCALE = 1e-12
+"""Keeps a kernel defined where all embeddings coincide."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +44,14 @@ class KernelBalance:
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Negative entropy of the weights and what is out of balance beyond the tolerance."""
-        weight = losses.balancing_weight(setting.logit(observed, "weight"), observed.propensity)
+        weight = balancing_weight(setting.logit(observed, "weight"), observed.propensity)
         at_clicks, at_cells = (embeddings(setting, batch) for batch in (observed, full))
-        kernels = losses.kernels(at_clicks, at_cells, anchors=self.anchors, kernel=self.kernel)
-        return losses.kernel_balance(weight, *kernels, tolerance=self.tolerance, gamma=self.gamma)
+        values = kernels(at_clicks, at_cells, anchors=self.anchors, kernel=self.kernel)
+        return kernel_balance(weight, *values, tolerance=self.tolerance, gamma=self.gamma)
 
     def weight(self, setting: Setting, observed: Batch) -> Tensor:
         """w of a batch of O, in ``eval`` mode and without gradient."""
-        return losses.balancing_weight(setting.predicted(observed, "weight"), observed.propensity)
+        return balancing_weight(setting.predicted(observed, "weight"), observed.propensity)
 
     def weighed(self, setting: Setting, observed: Batch) -> Batch:
         """A batch of O whose 1/p is w·|D|/|O|, in ``eval`` mode and without gradient."""
@@ -129,7 +136,7 @@ class KBIPS(Balanced):
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_B w·CE(r, r̂)."""
         weight = self.balance.weight(setting, observed)
-        return losses.kb_ips(observed.conversion, setting.logit(observed), weight)
+        return kb_ips(observed.conversion, setting.logit(observed), weight)
 
     def _check(self) -> None:
         super()._check()
@@ -141,3 +148,106 @@ def embeddings(setting: Setting, batch: Batch) -> Tensor:
     network = setting.networks["prediction"]
     with evaluating([network]):
         return torch.cat(network.embed(batch.rows), dim=-1)
+
+
+def kb_ips(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: Float[Tensor, "*#batches #B"],
+    weight: Float[Tensor, "*#batches #B"],
+) -> Float[Tensor, " *batches"]:
+    """L = (1/|O|) Σ_O w·CE(r, r̂), w without gradient.
+
+    Parameters
+    ----------
+    conversion, logit
+        r and the logit of r̂, of clicks.
+    weight
+        w of :func:`balancing_weight`, whose network learns :func:`kernel_balance`.
+
+    Examples
+    --------
+    >>> kb_ips(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 0.0]), torch.tensor([0.5, 1.5]))
+    tensor(0.6931)
+    """
+    return (weight.detach() * cross_entropy(conversion, logit)).mean(-1)
+
+
+def balancing_weight(
+    weight_logit: Float[Tensor, "*#batches #B"], propensity: Float[Tensor, "*#batches #B"]
+) -> Float[Tensor, "*batches B"]:
+    """w = σ(weight_logit) / p, scaled to mean 1 over a batch of clicks.
+
+    Examples
+    --------
+    >>> balancing_weight(torch.zeros(2), torch.tensor([0.1, 0.3]))
+    tensor([1.5000, 0.5000])
+    """
+    weight = torch.sigmoid(weight_logit) / propensity
+    return weight / weight.mean(-1, keepdim=True)
+
+
+def kernel_balance(
+    weight: Float[Tensor, "*#batches #O"],
+    kernel_observed: Float[Tensor, "*#batches #O J"],
+    kernel_full: Float[Tensor, "*#batches #D J"],
+    *,
+    tolerance: float = 0.01,
+    gamma: float = 10.0,
+) -> Float[Tensor, " *batches"]:
+    """L_w = mean_O w·log w + γ Σ_j max(0, |mean_D K(x, x_j) − mean_O w·K(x, x_j)| − C).
+
+    Parameters
+    ----------
+    weight
+        w of :func:`balancing_weight`, on a batch of clicks, with its gradient.
+    kernel_observed, kernel_full
+        K of the clicks, and of a batch of D, with each of J anchors: from :func:`kernels`.
+    tolerance, gamma
+        C and γ.
+
+    Examples
+    --------
+    >>> kernel_balance(torch.ones(2), torch.ones(2, 1), torch.ones(3, 1))
+    tensor(0.)
+    """
+    balanced = (weight.unsqueeze(-1) * kernel_observed).mean(-2)
+    excess = torch.relu((kernel_full.mean(-2) - balanced).abs() - tolerance)
+    return (weight * weight.log()).mean(-1) + gamma * excess.sum(-1)
+
+
+def kernels(
+    observed: Float[Tensor, "*batches O F"],
+    full: Float[Tensor, "*batches D F"],
+    *,
+    anchors: int = 3,
+    kernel: Kernel = "gaussian",
+) -> tuple[Float[Tensor, "*batches O J"], Float[Tensor, "*batches D J"]]:
+    """K of the rows of both batches with each anchor; the first rows of D are the anchors x_j.
+
+    exp(−‖x − x_j‖² / 2s²) or exp(−‖x − x_j‖ / s), s² the mean of ‖x − x_j‖² over the batch of D, so that
+    kernels do not depend on the scale of x.
+
+    Parameters
+    ----------
+    observed, full
+        What describes a row, as the embeddings of the prediction network, on clicks and on a batch of D;
+        read without gradient.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[0.0], [1.0]])
+    >>> kernels(x, x, anchors=1)[0]
+    tensor([[1.0000],
+            [0.3679]])
+    """
+    observed, full = observed.detach(), full.detach()
+    chosen = full[..., :anchors, :]
+    # Embeddings start near zero, where distances by matrix products are rounding errors.
+    exact = "donot_use_mm_for_euclid_dist"
+    distances = [torch.cdist(x, chosen, compute_mode=exact) for x in (observed, full)]
+    scale = distances[1].square().mean((-2, -1), keepdim=True).clamp_min(SMALLEST_SCALE)
+    if kernel == "gaussian":
+        values = [torch.exp(-distance.square() / (2.0 * scale)) for distance in distances]
+    else:
+        values = [torch.exp(-distance / scale.sqrt()) for distance in distances]
+    return values[0], values[1]

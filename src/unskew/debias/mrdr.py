@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from unskew.base.registry import register
+from unskew.debias.forms import imputation_loss
 from unskew.debias.imputation import Copy, JointLearning
-from unskew.debias.losses import variance_weight
+from unskew.metrics.sample_weight import variance_weight
+
+if TYPE_CHECKING:
+    pass
 
 
 @register(order=70)
@@ -31,3 +35,17 @@ class MRDR(JointLearning):
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """w = (1 − p)/p²."""
         return variance_weight(propensity)
+
+
+def mrdr_imputation(
+    conversion: Tensor, imputation: Tensor, logit: Tensor, propensity: Tensor, **options: Any
+) -> Tensor:
+    """L_imp = (1/|D|) Σ_O (1 − p)/p² · (e − ê)²; parameters as in :func:`dr_jl_imputation`.
+
+    Examples
+    --------
+    >>> one = torch.tensor([1.0])
+    >>> mrdr_imputation(one, 0 * one, 2 * one, one / 2)
+    tensor(2.)
+    """
+    return imputation_loss(conversion, imputation, logit, variance_weight(propensity), **options)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
 from unskew.base.registry import register
-from unskew.debias import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, Setting
+from unskew.training.means import Space, cross_entropy
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @register(order=30)
@@ -31,4 +34,28 @@ class SNIPS(Debiaser):
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Weighted mean over the batch."""
-        return losses.snips(observed.conversion, setting.logit(observed), observed.propensity)
+        return snips(observed.conversion, setting.logit(observed), observed.propensity)
+
+
+def snips(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: Float[Tensor, "*#batches #B"],
+    propensity: Float[Tensor, "*#batches #B"],
+    *,
+    click: Tensor | None = None,
+) -> Float[Tensor, " *batches"]:
+    """L = Σ_B CE(r, r̂)/p / Σ_B 1/p, over the clicks of a batch.
+
+    Parameters
+    ----------
+    conversion, logit, propensity
+        As in :func:`ips`; a common factor of p does not matter.
+
+    Examples
+    --------
+    >>> snips(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]), torch.tensor([0.5, 0.1]))
+    tensor(1.8880)
+    """
+    space = Space(click)
+    error = cross_entropy(space.known(conversion), logit)
+    return space.normalised(error, 1.0 / space.known(propensity).detach())

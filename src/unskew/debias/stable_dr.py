@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from unskew.base.estimator import require_above, require_at_least
 from unskew.base.registry import register
-from unskew.debias import losses
+from unskew.debias.dr_jl import dr_jl_imputation
+from unskew.debias.forms import imputed_error
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State
+from unskew.debias.snips import snips
 from unskew.learners import Intercept
 from unskew.training import Pass, Step
-from unskew.training.means import weighted_mean
+from unskew.training.means import OnBoth, Space, halves, weighted_mean
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+CERTAIN = 1e-6
+"""A propensity of 1 is taken for 1 minus this, so that it has a logit that can be shifted."""
 
 
 class Centre(State):
@@ -97,7 +106,7 @@ class StableDR(Debiaser):
 
     def imputation_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B (e − ê)²/p."""
-        return losses.dr_jl_imputation(
+        return dr_jl_imputation(
             observed.conversion,
             setting.logit(observed, "imputation"),
             setting.predicted(observed),
@@ -107,7 +116,7 @@ class StableDR(Debiaser):
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Σ_B CE(r, r̂)/p / Σ_B 1/p."""
-        return losses.stable_dr(observed.conversion, setting.logit(observed), self.tilted(setting, observed))
+        return snips(observed.conversion, setting.logit(observed), self.tilted(setting, observed))
 
     def find_centre(self, setting: Setting) -> None:
         """Σ_O ê/p̃ ÷ Σ_O 1/p̃ for the Ē of the tilt: any constant will do there, s makes up for it."""
@@ -119,7 +128,7 @@ class StableDR(Debiaser):
         (shift, tilt), (shift_full, tilt_full) = (
             setting.logits(batch, "shift", "tilt") for batch in (observed, full)
         )
-        return losses.stable_dr_propensity(
+        return stable_dr_propensity(
             (observed.propensity, full.propensity),
             (self.imputed(setting, observed), self.imputed(setting, full)),
             (shift, shift_full),
@@ -134,14 +143,113 @@ class StableDR(Debiaser):
         """Tilted propensities of a batch, clipped again, without gradient."""
         shift, tilt = setting.logits(batch, "shift", "tilt")
         imputed, centre = self.imputed(setting, batch), setting.state(Centre).imputed
-        logit = losses.tilted_logit(batch.propensity, imputed, shift, tilt, centre=centre)
+        logit = tilted_logit(batch.propensity, imputed, shift, tilt, centre=centre)
         return torch.sigmoid(logit).clamp_min(setting.floor).detach()
 
     def imputed(self, setting: Setting, batch: Batch) -> Tensor:
         """ê = CE(r̃, r̂) without gradient and dropout."""
-        return losses.imputed_error(setting.predicted(batch, "imputation"), setting.predicted(batch))
+        return imputed_error(setting.predicted(batch, "imputation"), setting.predicted(batch))
 
     def _check(self) -> None:
         super()._check()
         require_above(0, ratio=self.ratio)
         require_at_least(0, constraint=self.constraint)
+
+
+def stable_dr_propensity(
+    propensity: OnBoth,
+    imputed: OnBoth,
+    shift: OnBoth,
+    tilt: OnBoth,
+    *,
+    constraint: float = 100.0,
+    centre: float | Tensor = 0.0,
+    p_min: float | Tensor = 0.0,
+    click: Tensor | None = None,
+    density: float | None = None,
+) -> Tensor:
+    """L_p = (1/|D|) Σ_D CE(o, p) + η·C², C = (1/|D|) Σ_O (ê − Ē)/p, p by :func:`tilted_logit`.
+
+    How StableDR learns s and t; the square is the product of two half-batches, and s has no gradient in it.
+    Then the prediction learns :func:`snips` and the imputer :func:`dr_jl_imputation`, both with p.
+
+    Parameters
+    ----------
+    propensity, imputed
+        p̃ and ê = CE(r̃, r̂) (:func:`imputed_error`), on rows of D with ``click``; or pairs, with ``density``.
+    shift, tilt
+        s and t, spread over the rows as these are.
+    constraint
+        η.
+    p_min
+        What p is clipped at.
+
+    Examples
+    --------
+    >>> half, zero = torch.full((4,), 0.5), torch.zeros(4)
+    >>> stable_dr_propensity(half, zero, zero, zero, click=torch.tensor([1.0, 0.0, 1.0, 0.0]))
+    tensor(0.6931)
+    """
+    space = Space(click, density)
+    (given, given_full), (error, error_full) = space.both(propensity), space.both(imputed)
+    (s, s_full), (t, t_full) = space.both(shift), space.both(tilt)
+    error, error_full = error.detach(), error_full.detach()
+    at_clicks = tilted_logit(given, error, s, t, centre=centre)
+    at_cells = tilted_logit(given_full, error_full, s_full, t_full, centre=centre)
+    # o = 0 everywhere, and then 1 on clicks: no row of the batch of D needs to be looked up.
+    likelihood = space.mean(clicked=softplus(-at_clicks) - softplus(at_clicks), everywhere=softplus(at_cells))
+    held = tilted_logit(given, error, s.detach(), t, centre=centre)
+    p = torch.sigmoid(held).clamp(min=p_min)
+    first, second = (
+        imputed_imbalance(*parts, click=half.click, density=density)
+        for half, *parts in zip(space.halves(), *map(halves, (error, error_full, p)), strict=True)
+    )
+    return likelihood + constraint * first * second
+
+
+def imputed_imbalance(
+    imputed: Float[Tensor, "*#batches #O"],
+    imputed_full: Float[Tensor, "*#batches #D"],
+    propensity: Float[Tensor, "*#batches #O"],
+    *,
+    click: Tensor | None = None,
+    density: float | None = None,
+) -> Float[Tensor, " *batches"]:
+    """C = (1/|D|) Σ_O (ê − mean_D ê)/p.
+
+    Parameters
+    ----------
+    imputed, propensity
+        ê and p of clicks; or of rows of D, with ``click``.
+    imputed_full
+        ê on D.
+    """
+    centred = imputed - imputed_full.mean(-1, keepdim=True)
+    return Space(click, density).over_clicks(centred / propensity)
+
+
+def tilted_logit(
+    propensity: Float[Tensor, "*#batches #B"],
+    imputed: Float[Tensor, "*#batches #B"],
+    shift: Float[Tensor, "*#batches #B"],
+    tilt: Float[Tensor, "*#batches #B"],
+    *,
+    centre: float | Tensor = 0.0,
+) -> Float[Tensor, "*batches B"]:
+    """logit p = logit p̃ + s + t·(ê − Ē), the propensities of StableDR.
+
+    Parameters
+    ----------
+    propensity, imputed
+        p̃ and ê of rows.
+    shift, tilt
+        s and t.
+    centre
+        Ē, or any constant in its place, which s makes up for.
+
+    Examples
+    --------
+    >>> tilted_logit(torch.tensor([0.5]), torch.tensor([2.0]), torch.tensor([0.1]), torch.tensor([0.2]))
+    tensor([0.5000])
+    """
+    return torch.logit(propensity, eps=CERTAIN) + shift + tilt * (imputed - centre)

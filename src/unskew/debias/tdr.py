@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from unskew.base.estimator import require, require_choice
 from unskew.base.registry import register
-from unskew.debias import losses
+from unskew.debias.forms import FormName, ImputationForm, form_of
 from unskew.debias.imputation import Hosted
 from unskew.debias.setting import Batch, Setting, State
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 
 HOSTS_OF_TDR = ("dr-jl", "mrdr")
 
@@ -59,12 +63,12 @@ class TDR(Hosted):
         super().before_prediction(setting)
         output, logit = setting.predicted(setting.clicks, "imputation"), setting.predicted(setting.clicks)
         conversion, propensity = setting.clicks.conversion, setting.clicks.propensity
-        epsilon = losses.tdr_epsilon(conversion, output, logit, propensity, form=self.form)
+        epsilon = tdr_epsilon(conversion, output, logit, propensity, form=self.form)
         setting.state(Targeting).write(epsilon=epsilon)
 
     def targeting(self, setting: Setting, observed: Batch) -> Tensor:
         """ε·(1/p − 1)."""
-        return losses.tdr_targeting(setting.state(Targeting).epsilon, observed.propensity)
+        return tdr_targeting(setting.state(Targeting).epsilon, observed.propensity)
 
     def _check(self) -> None:
         require_choice("host", self.host, HOSTS_OF_TDR)
@@ -74,3 +78,42 @@ class TDR(Hosted):
             f"targeting needs e − ê, and imp_loss {self.imp_loss!r} with {self.imputation_form} has none",
             "use imp_loss='sq' with P1 or P2",
         )
+
+
+def tdr_epsilon(
+    conversion: Float[Tensor, "*#batches #B"],
+    imputation: Float[Tensor, "*#batches #B"],
+    logit: Float[Tensor, "*#batches #B"],
+    propensity: Float[Tensor, "*#batches #B"],
+    *,
+    form: FormName | ImputationForm = "P1",
+) -> Float[Tensor, "*batches 1"]:
+    """ε = Σ_O (e − ê)(1/p − 1) / Σ_O (1/p − 1)², over all clicks and without gradient.
+
+    TDR trains its prediction by :func:`dr` and its imputer by its host's loss with
+    ``targeting=tdr_targeting(epsilon, propensity)``.
+
+    Examples
+    --------
+    >>> one = torch.tensor([1.0])
+    >>> tdr_epsilon(one, 0 * one, 2 * one, one / 4)  # (e − ê) = −1, 1/p − 1 = 3
+    tensor([-0.3333])
+    """
+    deviation = form_of(form).deviation(conversion, imputation, logit).detach()
+    odds = 1.0 / propensity - 1.0
+    square = odds.square().sum(-1, keepdim=True)
+    # Where every p is 1 there is nothing to target.
+    return (deviation * odds).sum(-1, keepdim=True) / torch.where(square > 0, square, 1.0)
+
+
+def tdr_targeting(
+    epsilon: Float[Tensor, "*#batches 1"], propensity: Float[Tensor, "*#batches #B"]
+) -> Float[Tensor, "*batches B"]:
+    """ε·(1/p − 1): what TDR adds to imputed errors of clicks.
+
+    Examples
+    --------
+    >>> tdr_targeting(torch.tensor([0.5]), torch.tensor([0.25, 1.0]))
+    tensor([1.5000, 0.0000])
+    """
+    return epsilon * (1.0 / propensity - 1.0)

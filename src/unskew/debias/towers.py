@@ -8,23 +8,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.base.estimator import require, require_above, require_at_least
+from unskew.base.estimator import require, require_at_least
 from unskew.calibration import Platt
-from unskew.debias import losses
 from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, State
+from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, State
+from unskew.debias.tasks import click_loss
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import least_error_clip
 from unskew.propensity.diagnosis import average, propensity_figures
 from unskew.training import Pass, Step
 from unskew.training.held_out import Cells, HeldOut
+from unskew.training.means import cross_entropy
+
+if TYPE_CHECKING:
+    pass
+
 
 LEAST_DENSITY = 1e-9
 """Keeps the logit of |O|/|D| finite where every cell, or next to none, is clicked."""
@@ -66,10 +71,6 @@ class Tasks:
     def of(self, tower: str) -> tuple[Tensor, Tensor]:
         """A tower's logits on the batch of O and on the batch of D."""
         return self.observed[tower], self.full[tower]
-
-    def click_loss(self) -> Tensor:
-        """(1/|D|) Σ_D CE(o, p)."""
-        return losses.click_loss(self.of("click"), **self.space)
 
 
 def base_logit(setting: Setting) -> float:
@@ -185,7 +186,7 @@ class ClickTower:
         if not self.warm_up:
             return ()
         trains = tuple(name for name, towers in networks.items() if "click" in towers)
-        alone = Pass(ClicksAndCells(self.ratio), (Step("click", click_loss, trains),))
+        alone = Pass(ClicksAndCells(self.ratio), (Step("click", loss_of_clicks, trains),))
         return (Stage((alone,), self.warm_up, validate=held_out_click_loss, patience=CLICK_PATIENCE),)
 
     def judged(self, setting: Setting) -> dict[str, dict[str, Any] | None]:
@@ -225,16 +226,17 @@ class ClickTower:
         )
 
 
-def click_loss(setting: Setting, observed: Batch, full: Batch) -> Tensor:
-    """mean_D CE(o, p) of the click tower alone."""
-    return Tasks.read(setting, observed, full).click_loss()
+def loss_of_clicks(setting: Setting, observed: Batch, full: Batch) -> Tensor:
+    """Return mean_D CE(o, p) of the click tower alone."""
+    tasks = Tasks.read(setting, observed, full)
+    return click_loss(tasks.of("click"), **tasks.space)
 
 
 def held_out_click_loss(setting: Setting) -> Tensor:
     """CE(o, p) of the calibration cells, as they weigh in D ``[R]``."""
     cells = held_out(setting).calibration
     logit = setting.predicted(cells, "click") + base_logit(setting)
-    each = losses.cross_entropy(cells.click, logit)
+    each = cross_entropy(cells.click, logit)
     return (each * cells.weight).sum(1) / cells.weight.sum(1)
 
 
@@ -338,54 +340,3 @@ class WithTower(Debiaser):
         return ClickTower(
             self.sources, self.calibration, self.click_warm_up, self.ratio, self.p_min == "auto"
         )
-
-
-@dataclass(kw_only=True)
-class MultiTask(WithTower):
-    """L = (1/|D|) Σ_D CE(o, p) + L_c + λ_g · (1/|D|) Σ_D CE(o·r, p·r̂).
-
-    Clicks, conversions and clicks that convert are tasks of one network; methods of this family differ in
-    L_c, the loss of conversions. All towers share embeddings and learn in one step; only p, where it is a
-    weight, has no gradient.
-
-    Parameters
-    ----------
-    click_conversion_weight
-        λ_g; 0 leaves the term out.
-    """
-
-    needs_full_space: ClassVar[bool] = True
-    detached: ClassVar[tuple[str, ...]] = ("propensity in weights",)
-    towers: ClassVar[tuple[str, ...]] = ("prediction",)
-    """Towers beside that of clicks."""
-
-    click_conversion_weight: float = 0.0
-
-    def networks(self) -> Mapping[str, tuple[str, ...]]:
-        """All towers on shared embeddings."""
-        return {"prediction": (*self.towers, "click")}
-
-    def plan(self) -> Plan:
-        """One joint step over O and D for everything."""
-        step = Step(self.name, self.loss, tuple(self.networks()))
-        return (Pass(ClicksAndCells(self.ratio), (step,), self.tower.recalibrate),)
-
-    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
-        """The weighted sum of the tasks."""
-        tasks = Tasks.read(setting, observed, full, *self.towers)
-        esmm = losses.esmm(
-            observed.conversion,
-            tasks.of("prediction"),
-            tasks.of("click"),
-            click_conversion_weight=self.click_conversion_weight,
-            **tasks.space,
-        )
-        return esmm + self.conversion_loss(setting, observed, full, tasks)
-
-    def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
-        """L_c."""
-        raise NotImplementedError
-
-    def _check(self) -> None:
-        super()._check()
-        require_above(0, ratio=self.ratio)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -14,11 +14,14 @@ from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require_above, require_at_least
 from unskew.base.registry import register
 from unskew.data import Log, StreamedLog
-from unskew.debias import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, Plan, Setting, State, clicks
 from unskew.debias.towers import held_out
 from unskew.training import Pass, Step
+from unskew.training.means import Space, cross_entropy
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 class Information(State):
@@ -139,7 +142,7 @@ class UIPS(Debiaser):
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B φ·CE(r, r̂)/p."""
-        return losses.uips(
+        return uips(
             observed.conversion,
             setting.logit(observed),
             observed.propensity,
@@ -184,3 +187,74 @@ def of_clicks(log: Log | StreamedLog, uncertainty: ArrayLike) -> OfClicks:
         )
     order = np.argsort(cell, kind="stable")
     return OfClicks(cell[order].astype(np.int64), found[order])
+
+
+def uips(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: Float[Tensor, "*#batches #B"],
+    propensity: Float[Tensor, "*#batches #B"],
+    uncertainty: Float[Tensor, "*#batches #B"],
+    *,
+    shrinkage: float,
+    gamma: float = 1.0,
+    eta: float = 1.0,
+    cap: float = 1.0,
+    click: Tensor | None = None,
+    density: float | None = None,
+) -> Float[Tensor, " *batches"]:
+    """L = (1/|D|) Σ_O φ·CE(r, r̂)/p, with φ from :func:`uips_factor`, without gradient.
+
+    Parameters
+    ----------
+    conversion, logit, propensity, click, density
+        As in :func:`ips`.
+    uncertainty, shrinkage, gamma, eta, cap
+        As in :func:`uips_factor`.
+
+    Examples
+    --------
+    A propensity that is sure, and a λ so large that nothing is shrunk, leave :func:`ips`:
+
+    >>> conversion, logit, p = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]), torch.tensor([0.5, 0.1])
+    >>> uips(conversion, logit, p, torch.zeros(2), shrinkage=1e9, density=0.5)
+    tensor(5.6639)
+    >>> uips(conversion, logit, p, torch.tensor([0.0, 2.0]), shrinkage=1e9, density=0.5)
+    tensor(1.7599)
+    """
+    space = Space(click, density)
+    p, spread = space.known(propensity).detach(), space.known(uncertainty).detach()
+    factor = uips_factor(p, spread, shrinkage=shrinkage, gamma=gamma, eta=eta, cap=cap)
+    return space.over_clicks(factor * cross_entropy(space.known(conversion), logit) / p)
+
+
+def uips_factor(
+    propensity: Float[Tensor, "*#shape"],
+    uncertainty: Float[Tensor, "*#shape"],
+    *,
+    shrinkage: float,
+    gamma: float = 1.0,
+    eta: float = 1.0,
+    cap: float = 1.0,
+) -> Float[Tensor, "*shape"]:
+    """φ = min{λ / [(λ/η)·e^(−γU) + η/(p²·e^(−γU))], 2η₂ / (e^(γU) + e^(−γU))} of each click.
+
+    The weight φ/p has the least bound of its squared error, if the true propensity is between p·e^(−γU) and
+    p·e^(γU) and every pair is to count alike.
+
+    Parameters
+    ----------
+    propensity, uncertainty
+        p, and U: the standard error of log p.
+    shrinkage
+        λ. Without uncertainty φ is ½ at 1/p = √λ (η = 1), where φ/p is largest.
+    gamma, eta, cap
+        γ, η and η₂.
+
+    Examples
+    --------
+    >>> uips_factor(torch.tensor([0.5, 0.1, 0.1]), torch.tensor([0.0, 0.0, 1.0]), shrinkage=100.0)
+    tensor([0.9615, 0.5000, 0.3240])
+    """
+    sure = torch.exp(-gamma * uncertainty)
+    shrunk = shrinkage / (shrinkage / eta * sure + eta / (propensity.square() * sure))
+    return torch.minimum(shrunk, cap / torch.cosh(gamma * uncertainty))
