@@ -29,8 +29,6 @@ COMMANDS = {
     "run on impressions with features": "run --data world/log --space impressions --features auto"
     f" --test world/test.parquet --test-is random --method ips --propensity logistic {SMALL} --out features"
     " --json 3.json",
-    "run on a stream": "run --data world/log --stream --method naive --propensity popularity --backbone mf"
-    f" {SMALL} --out stream --json 4.json",
     "score": "score features world/log -o scored.parquet",
     "audit": f"audit scored.parquet {COLUMNS} --segment country --segment device --no-report --json 6.json",
     "weights": f"weights scored.parquet {COLUMNS} --calibrator isotonic -o weights.parquet --json 7.json",

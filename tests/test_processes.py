@@ -340,7 +340,7 @@ def test_a_rank_that_is_killed_is_started_again_and_the_job_goes_on_to_the_same_
     }
     pq.write_table(pa.table(columns), tmp_path / "log.parquet", row_group_size=300)
     (tmp_path / "killer.py").write_text(KILLER)
-    job = ["run", "--data", str(tmp_path / "log.parquet"), "--space", "impressions", "--stream"]
+    job = ["run", "--data", str(tmp_path / "log.parquet"), "--space", "impressions"]
     job += ["--seeds", "2", "--crossfit", "2", "--propensity", "mf", "--backbone", "mf"]
     job += ["--set", "method.epochs=3", "--set", "propensity.epochs=2", "--set", "method.batch_size=64"]
     wanted = torchrun(*job, "--out", str(tmp_path / "plain"))

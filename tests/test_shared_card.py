@@ -47,10 +47,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def figures(files: Path, method: str, *, device: str, world: int, seeds: int) -> dict[str, list[float]]:
-    """What the models of a streamed run on so many processes reach on the test pairs, NLL and AUC by seed."""
+    """What the models of a run on so many processes reach on the test pairs, NLL and AUC by seed."""
     out = files / f"{method} {device} {world}"
     done = torchrun(
-        *("run", "--data", str(files / "log.parquet"), "--test", str(files / "test.parquet"), "--stream"),
+        *("run", "--data", str(files / "log.parquet"), "--test", str(files / "test.parquet")),
+        *("--space", "impressions"),
         *("--features", "auto", "--propensity", "logistic", "--crossfit", "2", "--backbone", "dcn"),
         *(each for setting in SETTINGS for each in ("--set", setting)),
         *("--members", "1", "--method", method, "--seeds", str(seeds), "--device", device, "--out", str(out)),

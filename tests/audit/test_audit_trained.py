@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
 from unskew.audit.weights_trained import train_weights
-from unskew.base.errors import DataError, ParameterError
+from unskew.base.errors import DataError
 from unskew.cli import main
 from unskew.metrics import auc
 
@@ -117,42 +116,3 @@ def test_a_feature_that_gives_the_click_away_stops_it(tmp_path: Path) -> None:
         us.weights(table, **shared, features="auto")
     allowed = us.weights(table, **shared, features="auto", allow_leak=["after"])
     assert len(allowed) == len(table)
-
-
-@pytest.mark.parametrize("propensity", ["logistic", "mf"])
-def test_streamed_rows_get_the_weights_of_rows_in_memory(tmp_path: Path, propensity: str) -> None:
-    """Logistic regression on the same rows is the same; a network reads the stream in another order."""
-    user, item, click = shown_pairs()
-    device = np.array(["tv", "pc"])[np.random.default_rng(3).integers(0, 2, len(user))]
-    table = pa.table({"u": [f"u{each}" for each in user], "i": item, "c": click, "device": device})
-    pq.write_table(table, tmp_path / "log.parquet", row_group_size=100)
-    asked = {"user": "u", "item": "i", "outcome": "c", "features": ["device"], "folds": 2}
-    if propensity == "mf":
-        asked |= {"features": None}
-    results, found = [], []
-    for streamed in (False, True):
-        out = tmp_path / f"{streamed}.parquet"
-        results.append(
-            train_weights(tmp_path / "log.parquet", out, propensity=propensity, stream=streamed, **asked)  # type: ignore[arg-type]
-        )
-        found.append(pq.read_table(out))
-    memory, streamed_rows = (each["propensity_calibrated"].to_numpy() for each in found)
-    assert found[0]["fold"].equals(found[1]["fold"])
-    assert results[0].raw.rows == results[1].raw.rows
-    if propensity == "logistic":
-        np.testing.assert_allclose(streamed_rows, memory, rtol=1e-5)
-    else:
-        assert auc(score=streamed_rows, outcome=click) > auc(score=memory, outcome=click) - 0.05
-
-
-def test_clicks_alone_and_text_files_are_not_streamed(tmp_path: Path) -> None:
-    user, item, click = shown_pairs()
-    table = pa.table({"u": user, "i": item, "c": click})
-    pq.write_table(table.filter(click == 1), tmp_path / "clicks.parquet")
-    csv.write_csv(table, tmp_path / "log.csv")
-    asked = {"user": "u", "item": "i", "outcome": "c", "stream": True}
-    with pytest.raises(ParameterError, match="clicks alone are not streamed"):
-        train_weights(tmp_path / "clicks.parquet", tmp_path / "out.parquet", **asked)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"log\.csv"):
-        train_weights(tmp_path / "log.csv", tmp_path / "out.parquet", **asked)  # type: ignore[arg-type]
-    assert not (tmp_path / "out.parquet").exists()

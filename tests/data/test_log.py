@@ -339,6 +339,27 @@ def test_take_keeps_vocabularies_and_features_whole():
     assert part.user_features is features
 
 
+@pytest.mark.parametrize("rows", [1, 2, 5, 9])
+def test_blocks_are_consecutive_views_whose_features_are_coded_as_the_log_codes_them(rows):
+    columns = {
+        "user": [1, 1, 2, 2, 3],
+        "item": [7, 8, 7, 9, 8],
+        "click": [1, 0, 1, 0, 1],
+        "device": ["tv", "pc", "tv", "car", "pc"],
+        "tags": [["a"], ["b", "a"], [], ["c"], ["a"]],
+    }
+    log = Log.from_frame(pa.table(columns), space="impressions", features="auto")
+    blocks = list(log.blocks(rows))
+    assert [len(block) for block in blocks] == [min(rows, 5 - start) for start in range(0, 5, rows)]
+    for name in ("user", "item", "click"):
+        joined = np.concatenate([getattr(block, name) for block in blocks])
+        np.testing.assert_array_equal(joined, getattr(log, name))
+    assert all(np.shares_memory(block.user, log.user) for block in blocks)
+    for field in ("codes", "numbers"):
+        joined = np.concatenate([getattr(block.encoded_rows(), field) for block in blocks])
+        np.testing.assert_array_equal(joined, getattr(log.encoded_rows(), field))
+
+
 def test_a_log_of_clicks_alone_has_no_conversions_to_give():
     log = Log.from_arrays(user=[1, 1, 2], item=[1, 2, 1], click=[1, 0, 1])
     with pytest.raises(DataError, match=r"the log has no conversions. To fix: name the conversion column"):

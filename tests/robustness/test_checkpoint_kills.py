@@ -75,8 +75,8 @@ def here(tmp_path_factory):
     return folder
 
 
-def started(here: Path, out: str, how: str, *, milliseconds: int = 10, ends_at: str = "") -> Forked:
-    command = [*COMMAND.split(), out, "--checkpoint", f"{out}.states", how]
+def started(here: Path, out: str, *, milliseconds: int = 10, ends_at: str = "") -> Forked:
+    command = [*COMMAND.split(), out, "--checkpoint", f"{out}.states"]
     return Forked(__file__, "the_command", here, command, milliseconds, ends_at)
 
 
@@ -85,29 +85,26 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @cache
-def uninterrupted(here: Path, how: str) -> tuple[dict[str, bytes], float]:
+def uninterrupted(here: Path) -> tuple[dict[str, bytes], float]:
     """The files of a run without a kill, and how long it took."""
     # The first process of all waits for libraries, which the others are forked with.
-    for out in (f"first{how}", f"plain{how}"):
+    for out in ("first", "plain"):
         begin = time.monotonic()
-        code, _, error = started(here, out, how, milliseconds=10**9).ended()
+        code, _, error = started(here, out, milliseconds=10**9).ended()
         assert code == 0, error
     return content(here / out), time.monotonic() - begin
 
 
-@pytest.mark.parametrize("how", ["--stream", "--no-stream"])
-def test_killed_twice_it_goes_on_and_ends_with_the_same_files(here, how):
+def test_killed_twice_it_goes_on_and_ends_with_the_same_files(here):
     """In the propensity, and in the last conversion model; then between its run and its last word."""
-    wanted_files, _ = uninterrupted(here, how)
-    out = f"twice{how}"
+    wanted_files, _ = uninterrupted(here)
+    out = "twice"
     states = here / f"{out}.states"
-    # On a stream raw and calibrated propensities train in one stack, and so there is one training less.
-    last = 3 if how == "--stream" else 4
-    for wanted in ("training-0001-000004", f"training-{last:04d}-0*"):
-        code, _, error = started(here, out, how, milliseconds=0, ends_at=wanted).ended()
+    for wanted in ("training-0001-000004", "training-0004-0*"):
+        code, _, error = started(here, out, milliseconds=0, ends_at=wanted).ended()
         assert code == -signal.SIGKILL, error
         assert list(states.glob(f"{wanted}.json"))
-    code, _, error = started(here, out, how).ended()
+    code, _, error = started(here, out).ended()
     # Beside it, a line now and then of how far it is.
     assert code == 0, error
     assert f"unskew: going on from {out}.states: " in error
@@ -115,7 +112,7 @@ def test_killed_twice_it_goes_on_and_ends_with_the_same_files(here, how):
     assert [path.name for path in states.iterdir()] == ["job.json"]
     files = StateFiles(states)
     files.write("job", {**files.read("job").facts, "status": "saving"})
-    code, said, error = started(here, out, how).ended()
+    code, said, error = started(here, out).ended()
     assert code == 0, error
     assert said == f"this job is done: its run is {here / out}\n"
     assert content(here / out) == wanted_files
@@ -123,17 +120,16 @@ def test_killed_twice_it_goes_on_and_ends_with_the_same_files(here, how):
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("how", ["--stream", "--no-stream"])
-def test_twenty_random_kills_change_nothing(here, how, request):
-    wanted, takes = uninterrupted(here, how)
+def test_twenty_random_kills_change_nothing(here, request):
+    wanted, takes = uninterrupted(here)
     chosen = random.Random(f"checkpoint {request.config.getoption('randomly_seed', 0)}")
     kills = late = runs = 0
     while kills < RANDOM_KILLS:
         runs += 1
-        out = f"random{how} {runs}"
+        out = f"random {runs}"
         code = None
         while code is None:
-            process = started(here, out, how)
+            process = started(here, out)
             # The last one is left alone.
             if kills == RANDOM_KILLS or process.wait(chosen.uniform(0.0, 1.1) * takes) is not None:
                 code, _, error = process.ended()
@@ -145,4 +141,4 @@ def test_twenty_random_kills_change_nothing(here, how, request):
                 late += (here / out).exists()
         assert content(here / out) == wanted
         assert [path.name for path in (here / f"{out}.states").iterdir()] == ["job.json"]
-    print(f"{how}: {kills} kills of {runs} runs, {late} of them after the run was in place")
+    print(f"{kills} kills of {runs} runs, {late} of them after the run was in place")

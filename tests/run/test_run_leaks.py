@@ -67,14 +67,13 @@ def test_the_command_stops_with_one_line(file, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["in memory", "streamed"])
-def test_a_column_that_is_0_until_the_click_stops_every_command(tmp_path, capsys, streamed):
+def test_a_column_that_is_0_until_the_click_stops_every_command(tmp_path, capsys):
     """A flag and the seconds of a visit, filled with 0 where there was none, on half of the clicks."""
     frame = table()
     some = (frame["click"].to_numpy() == 1) & (np.arange(frame.num_rows) % 2 == 0)
     file, out = tmp_path / "log.parquet", tmp_path / "out"
     pq.write_table(frame.append_column("seconds", pa.array(np.where(some, 2.5 + some.cumsum(), 0.0))), file)
-    shared = ["--features", "auto", "--ignore", "match,bought", "--stream" if streamed else "--no-stream"]
+    shared = ["--features", "auto", "--ignore", "match,bought"]
     for command in (
         ["run", "--data", str(file), "--space", "impressions", "--conversion", "bought", "--out", str(out)],
         ["weights", str(file), "--user", "user", "--item", "item", "--outcome", "click", "-o", str(out)],

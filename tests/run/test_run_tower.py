@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
 from unskew.base.errors import RunFolderError
-from unskew.cli import main
 from unskew.offpolicy import compare_run
 
 SMALL = {
@@ -53,20 +49,3 @@ def test_a_propensity_that_is_asked_for_is_trained(options, trained):
     assert (result.propensity is not None) == trained
     assert ("escm2-dr_raw" in result.models) == trained
     assert any(SENTENCE in label for label in result.metrics["labels"]) != trained
-
-
-def test_a_stream_does_the_same(tmp_path, capsys):
-    rng = np.random.default_rng(0)
-    click = rng.random(900) < 0.3
-    table = {
-        "user": rng.integers(0, 40, 900),
-        "item": rng.integers(0, 30, 900),
-        "click": click.astype(int),
-        "conversion": (click & (rng.random(900) < 0.4)).astype(int),
-    }
-    pq.write_table(pa.table(table), tmp_path / "log.parquet")
-    command = ["run", "--data", str(tmp_path / "log.parquet"), "--stream", "--backbone", "mf"]
-    command += ["--method", "escm2-dr", "--set", "method.epochs=1", "--out", str(tmp_path / "run")]
-    assert main(command) == 0
-    assert SENTENCE in " ".join(capsys.readouterr().out.split())
-    assert not (tmp_path / "run" / "propensity.safetensors").exists()

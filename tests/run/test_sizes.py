@@ -12,7 +12,7 @@ from unskew.base.errors import ParameterError
 from unskew.base.progress import SILENT
 from unskew.cli import main
 from unskew.data import Schema
-from unskew.propensity.choice import MOST_WORK, SAMPLE_ROWS
+from unskew.propensity.choice import MOST_WORK
 from unskew.run.protocol import protocol_of
 from unskew.run.run_propensity import chosen_propensity, may_try_network
 from unskew.run.sizes import (
@@ -41,6 +41,7 @@ def log_of(*, clicks, users, items, rows=None):
         n_items=items,
         space="matrix" if rows is None else "impressions",
         population_size=users * items if rows is None else rows,
+        known_propensity=None,
         schema=Schema.of_ids(users, items),
     )
 
@@ -114,19 +115,15 @@ def test_networks_that_read_features_have_batches_whose_activations_a_cpu_can_ho
     assert sizes == {"method.checks": 3, "propensity.batch_size": 2048, "propensity.checks": 9}
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("factor", [0.99, 1.01])
-def test_the_estimate_and_the_choice_try_the_same_networks(monkeypatch, stream, factor):
+def test_the_estimate_and_the_choice_try_the_same_networks(monkeypatch, factor):
     log = impressions(rows=1_000)
-    if stream:
-        log = us.StreamedLog.of(log, block_rows=500)
     config = us.RunConfig(
         method="none", seeds=1, device="cpu", crossfit=2, parameters={"propensity.epochs": 1, "dim": 4}
     )
-    rows = log.sample(SAMPLE_ROWS) if stream else log
-    work = us.Propensity(backbone=us.NeuMF(dim=4), epochs=1, crossfit=2).work(rows)
+    work = us.Propensity(backbone=us.NeuMF(dim=4), epochs=1, crossfit=2).work(log)
     monkeypatch.setitem(MOST_WORK, "cpu", factor * work)
-    _, choice, _ = chosen_propensity(config, protocol_of(config), rows, SILENT)
+    _, choice, _ = chosen_propensity(config, protocol_of(config), log, SILENT)
     tried = next(each for each in choice.tried if each.name == "neumf").left_out is None
     assert tried == may_try_network(config, log) == (factor > 1)
 
@@ -149,10 +146,8 @@ class TestEstimate:
         monkeypatch.setattr("unskew.run.sizes.REPORT_SECONDS", 0.0)
         monkeypatch.setattr("unskew.run.sizes.PLAIN_SECONDS", 0.0)
 
-    @pytest.mark.parametrize("stream", [False, True])
-    def test_it_grows_with_seeds_members_folds_and_models(self, stream):
+    def test_it_grows_with_seeds_members_folds_and_models(self):
         log = impressions(rows=3_000)
-        log = us.StreamedLog.of(log, block_rows=500) if stream else log
 
         def seconds(**options):
             return estimated_seconds(us.RunConfig(device="cpu", **options), log)

@@ -300,7 +300,7 @@ def weights(
         further = {"features": features, "ignore": ignore}
         log = log_of_frame(frame, user=user, item=item, outcome=outcome, **further)
         require_no_leaks(log, allow_leak)
-        weighing = trained_weighing(log, log, (user, item), propensity, chosen, **shared, training=training)
+        weighing = trained_weighing(log, (user, item), propensity, chosen, **shared, training=training)
         named, columns = (), [name for name in (user, item, outcome) if name is not None]
     clicks = None if weight_all else outcome
     batches = [

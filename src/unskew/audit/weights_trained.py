@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS
 from unskew.audit.weights_files import prepared, write_with
 from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of
-from unskew.base.errors import DataError, ParameterError
-from unskew.base.estimator import require
+from unskew.base.errors import ParameterError
 from unskew.base.progress import SILENT, Progress
 from unskew.base.tables import Paths, require_columns
 from unskew.calibration import DEFAULT, Calibrator, make_calibrator
@@ -25,7 +24,7 @@ from unskew.data.stream import FileBatch, stream
 from unskew.metrics.clip import Clip
 
 if TYPE_CHECKING:
-    from unskew.data import Log, StreamedLog, Wanted
+    from unskew.data import Log, Wanted
 
 
 def train_weights(
@@ -45,7 +44,6 @@ def train_weights(
     weight_all: bool = False,
     seed: int = 0,
     device: str = "auto",
-    stream: bool | None = None,
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> WeightsResult:
@@ -73,22 +71,27 @@ def train_weights(
         Give rows without a click 1/p too, where their weight is 0 otherwise.
     device
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
-    stream
-        Whether rows of impressions in Parquet files are read in parts instead of into memory; None streams
-        those that would take more than a quarter of what is free.
     """
+    from unskew.data.datasets import read_log
+
     target, files, schema = prepared(paths, out, p_min=p_min, overwrite=overwrite, outcome=outcome)
     named = [user, item] if outcome is None else [user, item, outcome]
     require_columns(named, schema.names, files[0])
     if len(set(named)) < len(named):
         raise ParameterError("user, item and outcome must be different columns", remedy="name three columns")
-    columns = {"user": user, "item": item, "click": outcome}
-    log = _log(files, columns, stream, progress, features=features, ignore=ignore)
-    sample = _sampled(log)
-    require_no_leaks(sample, allow_leak)
+    columns: dict[str, Any] = {"user": user, "item": item, "click": outcome}
+    matrix = outcome is None or not _has_zero(files, outcome)
+    log = read_log(
+        files,
+        **columns,
+        space="matrix" if matrix else "impressions",
+        duplicates="max" if matrix else "error",
+        features=features,
+        ignore=ignore,
+    )
+    require_no_leaks(log, allow_leak)
     weighing = trained_weighing(
         log,
-        sample,
         (user, item),
         propensity,
         make_calibrator(calibrator),
@@ -113,8 +116,7 @@ def train_weights(
 
 
 def trained_weighing(
-    log: Log | StreamedLog,
-    sample: Log,
+    log: Log,
     ids: tuple[str, str],
     propensity: str,
     chosen: Calibrator,
@@ -124,30 +126,23 @@ def trained_weighing(
     p_min: Clip,
     training: Mapping[str, Any],
 ) -> RowWeighing:
-    """A propensity trained on a log, for batches of its rows; of a stream it is chosen on a sample."""
+    """Train a propensity on a log, and return its weighing of batches of the rows."""
     from unskew.base.columns import column_of, frame_of
     from unskew.propensity import choose_propensity, make_propensity
-    from unskew.propensity.choice import rows_to_fit
 
     shared = {"calibrator": None if chosen.name == "none" else chosen, "crossfit": folds}
     if propensity == "auto":
         network = "neumf" if log.features is None else "dcn"
         candidates = {name: make_propensity(name, **shared) for name in ("logistic", "popularity")}
         candidates[network] = make_propensity(network, **shared)
-        chosen_one = choose_propensity(sample, candidates, seed=seed, **training)
+        chosen_one = choose_propensity(log, candidates, seed=seed, **training)
         fitted, sentence = chosen_one.propensity, chosen_one.sentence
-        unfitted = None if log is sample else candidates[chosen_one.name]
     else:
-        unfitted = make_propensity(propensity, **shared)
-        fitted, sentence = unfitted, f"propensity by {propensity}"
-    if unfitted is not None:
-        rows = rows_to_fit(unfitted, log)
-        fitted = unfitted.fit(rows, seeds=[seed], **training)
-        if len(rows) < len(log):
-            sentence += f"; fitted on {len(rows):,} of {len(log):,} rows"
+        fitted = make_propensity(propensity, **shared).fit(log, seeds=[seed], **training)
+        sentence = f"propensity by {propensity}"
     # Without features, ids tell all. With them, of impressions the rows of the log are those of the files.
     by_row = log.features is not None and log.space == "impressions"
-    of_rows = fitted.predict_each(log)[0] if by_row and log is sample else None
+    of_rows = fitted.predict_each(log)[0] if by_row else None
 
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         frame = frame_of(pa.table({name: batch.record.column(name) for name in ids}))
@@ -155,8 +150,6 @@ def trained_weighing(
         fold = fitted.fold_of_pairs_each(users, items)[0].astype(np.int8)
         if of_rows is not None:
             return of_rows[batch.start : batch.start + batch.record.num_rows], fold
-        if by_row:
-            return fitted.predict_frame_each(pa.Table.from_batches([batch.record]))[0], fold
         return fitted.predict_pairs_each(users, items)[0], fold
 
     (raw,), (calibrated,) = (fitted.held_out_sketches(calibrated=which) for which in (False, True))
@@ -165,56 +158,10 @@ def trained_weighing(
     return RowWeighing(assign, WeightsResult(0, folds, calibrators, raw, calibrated, clip, sentence))
 
 
-def _log(
-    files: list[Path],
-    columns: Mapping[str, Any],
-    streamed: bool | None,
-    progress: Progress,
-    **further: Any,
-) -> Log | StreamedLog:
-    from unskew.data.datasets import read_log
-    from unskew.data.datasets.streams import stream_log
-
-    outcome = columns["click"]
-    space = "matrix" if outcome is None or not _has_zero(files, outcome) else "impressions"
-    if _is_streamed(files, space, streamed):
-        return stream_log(files, **columns, **further, progress=progress)
-    duplicates: Literal["max", "error"] = "max" if space == "matrix" else "error"
-    return read_log(files, **columns, space=space, duplicates=duplicates, **further)  # type: ignore[arg-type]
-
-
-def _sampled(log: Log | StreamedLog) -> Log:
-    """A log, or rows of a stream at random."""
-    from unskew.data import StreamedLog
-    from unskew.propensity.choice import SAMPLE_ROWS
-
-    return log.sample(SAMPLE_ROWS) if isinstance(log, StreamedLog) else log
-
-
 def _has_zero(files: Sequence[Path], outcome: str) -> bool:
     """Whether some row was not clicked: then the rows are the population."""
     batches = stream(files, columns=[outcome], numbers=[])
     return any(_space(pa.Table.from_batches([each.record]), outcome) == "impressions" for each in batches)
-
-
-def _is_streamed(files: Sequence[Path], space: str, asked: bool | None) -> bool:
-    """As was asked for, or where the rows would take too much of the free memory."""
-    from unskew.data.datasets.streams import IN_MEMORY, memory_needed
-    from unskew.training.memory import available_memory
-
-    if asked is not None or space == "matrix":
-        require(
-            space == "impressions" or not asked,
-            "clicks alone are not streamed",
-            "give rows that were not clicked too, or leave --stream out",
-        )
-        return bool(asked)
-    free = available_memory()
-    try:
-        return free is not None and memory_needed(files) > IN_MEMORY * free
-    except DataError:
-        # CSV, or what cannot be read: whoever reads it says so.
-        return False
 
 
 def log_of_frame(frame: Any, *, user: str, item: str, outcome: str | None, **further: Any) -> Log:

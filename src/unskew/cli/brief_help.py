@@ -12,7 +12,7 @@ USUAL = "Options that most people need"
 
 GROUPS = {
     USUAL: "data user item click conversion space test test_is features method",
-    "Data": "root option unbiased unbiased_share known_propensity actions duplicates time maturity stream",
+    "Data": "root option unbiased unbiased_share known_propensity actions duplicates time maturity",
     "Features": "numeric bag ignore propensity_features model_features allow_leak",
     "Propensities": "propensity calibrator uncertainty crossfit propensity_epochs p_min",
     "Training": "backbone seeds seed members ensemble recalibrate protocol split valid_from set_ from_ "

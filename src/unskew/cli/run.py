@@ -214,14 +214,6 @@ def run(
         str | None,
         typer.Option(help="Leave out rows younger than this at the last row, as 7d: they may yet convert."),
     ] = None,
-    stream: Annotated[
-        bool | None,
-        typer.Option(
-            "--stream/--no-stream",
-            help="With Parquet files of impressions: read them again in each epoch, in bounded memory [where"
-            " the log would take more than a quarter of the free memory].",
-        ),
-    ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder [runs/DATA-METHOD].")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     from_: Annotated[
@@ -260,12 +252,10 @@ def run(
     from unskew.cli.options import FLAGS, clip, feature_options, is_default, loader_options, names_in, refuse
     from unskew.cli.places import check_outputs, check_seed, name_of_tables, plain_name, table_files
     from unskew.data.datasets import DATASETS
-    from unskew.data.parquet_places import SCHEME
-    from unskew.data.row_groups import RowGroups
 
     is_file = data not in DATASETS and (is_place(data) or (Path(root or "") / data).exists())
     if not is_file:
-        refuse(context, (*OF_FILES, "stream"), f"with --data {data}", "leave it out, or give files as --data")
+        refuse(context, OF_FILES, f"with --data {data}", "leave it out, or give files as --data")
     if known_propensity is None:
         refuse(context, ("actions",), "without --known-propensity")
     else:
@@ -278,10 +268,7 @@ def run(
     check_seed(seed)
     if test == "":
         raise ParameterError("--test is empty", remedy="name a file, or leave it out")
-    remote = bool(SCHEME.match(data))
-    if remote and root is not None:
-        raise ParameterError("--root goes with files of this machine", remedy="leave it out")
-    named = [each for each in (None if remote else data, test, unbiased) if each] if is_file else []
+    named = [each for each in (data, test, unbiased) if each] if is_file else []
     read = table_files(str(Path(root or "") / each) for each in named) if named else []
     read += [each for each in (config, from_) if each is not None]
     outputs = {"--json": json, "--save-config": save_config, "--log-json": log_json}
@@ -290,7 +277,7 @@ def run(
     check_outputs(outputs, folders=states | ({} if out is None else {"--out": out}), read=read)
     there = []
     if is_file:
-        there = list(RowGroups.of(data).column_names if remote else column_names(Path(root or "") / data))
+        there = list(column_names(Path(root or "") / data))
     if is_file and conversion is None:
         # A log of clicks alone trains a propensity; it says so.
         conversion = "conversion" if "conversion" in there or known_propensity is not None else None
@@ -321,7 +308,7 @@ def run(
         "item": item,
         "click": click,
         "conversion": conversion,
-        "space": space or ("impressions" if stream or known_propensity is not None else "matrix"),
+        "space": space or ("matrix" if known_propensity is None else "impressions"),
         "duplicates": duplicates,
         "known_propensity": known_propensity,
         "actions": actions,
@@ -347,8 +334,6 @@ def run(
 
     from unskew.base.progress import progress_bars
     from unskew.cli.run_tables import print_run, print_schema
-    from unskew.run.run_memory import memory_sentence
-    from unskew.run.search_plan import search_plan
     from unskew.run.sizes import SAID_SECONDS, estimate_in_words, estimated_seconds
     from unskew.training.checkpoint import JobDoneError
 
@@ -367,7 +352,6 @@ def run(
             "propensity_features": None if propensity_features is None else names_in(propensity_features),
             "model_features": None if model_features is None else names_in(model_features),
             "allow_leak": tuple(allow_leak or ()),
-            "stream": True if remote else stream,
         }
     )
     if save_config is not None:
@@ -380,17 +364,12 @@ def run(
             say(f"unskew: {processes.how()}")
         if journal is not None and journal.goes_on and processes.is_writer():
             say(f"unskew: going on from {checkpoint}: {journal.so_far}")
-        if (why := dataset.facts.get("streamed")) is not None and processes.is_writer():
-            print(f"{why[0].upper()}{why[1:]}: {dataset.train!r}\n")
         if read_fields:
             print_schema(dataset)
         if processes.is_writer():
             seconds = estimated_seconds(job, dataset.train)
             if seconds > SAID_SECONDS:
                 say(f"unskew: {estimate_in_words(job, dataset.train, seconds)}")
-        if method == "auto" and why is not None and processes.is_writer():
-            for sentence in search_plan(job, dataset):
-                say(f"unskew: {sentence}")
 
     logs: dict[str, Any] = {"log_json": log_json, "tensorboard": tensorboard, "mlflow": mlflow}
     with (
@@ -414,8 +393,6 @@ def run(
     if json is not None:
         processes.write(partial(write_json, json, result.metrics))
     print_run(result.metrics, result.findings)
-    if result.memory:
-        print(f"\n{memory_sentence(result.memory)}")
     print(f"\nThe report: {plain(target / 'report.html')}")
     if result.models and len(job.seed_list) == 1 and job.members == 1:
         print("One network of each model was trained. For a paper's table: --seeds 10 --members 10")

@@ -17,13 +17,12 @@ from unskew.report.words import COLLAPSED_MARK
 
 if TYPE_CHECKING:
     from unskew.data.datasets import Dataset
-    from unskew.data.datasets.streams import StreamedDataset
     from unskew.report.finding import Finding
 
 MARKS = {"good": "✓", "bad": "✗", "open": "?"}
 
 
-def print_schema(dataset: Dataset | StreamedDataset) -> None:
+def print_schema(dataset: Dataset) -> None:
     """What networks read, before they are trained: a line for each field, and what is left out."""
     table = _table("What the network reads")
     for name in ("field", "kind", "of", "values", "missing", "example", ""):

@@ -11,7 +11,7 @@ from unskew.base.errors import ParameterError
 from unskew.cli.options import LogJson, clip
 
 TO_TRAIN = (
-    "user", "item", "propensity", "features", "ignore", "allow_leak", "device", "stream",
+    "user", "item", "propensity", "features", "ignore", "allow_leak", "device",
 )  # fmt: skip
 """Options of a propensity that is trained."""
 
@@ -82,14 +82,6 @@ def weights(
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the folds and of training.")] = 0,
     device: Annotated[str, typer.Option(help="Without --score: auto, cpu, cuda or cuda:1.")] = "auto",
-    stream: Annotated[
-        bool | None,
-        typer.Option(
-            "--stream/--no-stream",
-            help="Without --score: read Parquet files in parts, or into memory [in parts where they would"
-            " take more than a quarter of the free memory].",
-        ),
-    ] = None,
     log_json: LogJson = None,
 ) -> None:
     """Add propensity_calibrated, weight, fold and clipped to every row; other columns stay as they are."""
@@ -139,7 +131,6 @@ def weights(
                 **feature_options(context, features, "", "", ignore),
                 allow_leak=tuple(allow_leak or ()),
                 device=device,
-                stream=stream,
                 **both,
                 progress=progress,
             )

@@ -20,7 +20,7 @@ from unskew.data.values import MISSING, Numbers, Texts, Values, arrow_of, is_bin
 from unskew.data.vocabulary import TEXT
 
 if TYPE_CHECKING:
-    from unskew.data.encoders import Block, Encoders
+    from unskew.data.encoders import Block, Encoders, Lines
 
 AUTO = "auto"
 
@@ -81,10 +81,11 @@ class Described:
     encoders: Encoders | None = None
     encoded: Block | None = None
 
-    def take(self, rows: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Described:
-        """Those of some rows; users' and items' are kept whole."""
+    def take(self, rows: Lines) -> Described:
+        """Return the features of some rows; those of users and items stay whole."""
         of_rows = {each.name for each in self.declared if each.role == "row"}
-        taken = {name: each.take(rows) if name in of_rows else each for name, each in self.values.items()}
+        at = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        taken = {name: each.take(at) if name in of_rows else each for name, each in self.values.items()}
         times = {name: when[rows] for name, when in self.times.items()}
         encoded = None if self.encoded is None else self.encoded.take(rows)
         return Described(self.declared, taken, self.left_out, times, self.encoders, encoded)

@@ -27,10 +27,14 @@ POSITIONS = {"position", "pos", "rank", "slot", "place", "placement"}
 ROLES: tuple[Role, ...] = ("user", "item", "row")
 
 
-def lines_of(values: NDArray[Any], at: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> NDArray[Any]:
-    """Some of an array's lines, by their numbers or marks; by numbers it is several times as fast as an index
-    where lines are short."""
-    lines: NDArray[Any] = values[at] if at.dtype == bool else values.take(at, axis=0)
+Lines = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
+"""Which lines of an array: their numbers, a mark for each, or a range, of which there is a view."""
+
+
+def lines_of(values: NDArray[Any], at: Lines) -> NDArray[Any]:
+    """Return some of an array's lines; ``take`` is several times as fast as an index of short lines."""
+    by_index = isinstance(at, slice) or at.dtype == bool
+    lines: NDArray[Any] = values[at] if by_index else values.take(at, axis=0)
     return lines
 
 
@@ -40,8 +44,8 @@ class Block(NamedTuple):
     codes: NDArray[np.int32]
     numbers: NDArray[np.float32]
 
-    def take(self, at: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Block:
-        """Some of the lines."""
+    def take(self, at: Lines) -> Block:
+        """Return some of the lines."""
         return Block(lines_of(self.codes, at), lines_of(self.numbers, at))
 
 

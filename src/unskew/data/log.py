@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -26,12 +26,15 @@ from unskew.base.tables import index_levels
 from unskew.data.checks import names_of, require_outcomes, require_roles, resolve_duplicates
 from unskew.data.described import AUTO, Described, Sources, Wanted, described, sources_of, without_auto
 from unskew.data.digest import digest_of
-from unskew.data.encoders import Block, Encoders, lines_of
+from unskew.data.encoders import Block, Encoders, Lines, lines_of
 from unskew.data.features import Features
 from unskew.data.known_propensity import actions_of, require_shown_rows, shown_probabilities
 from unskew.data.schema import ROLES_OF_IDS, Schema
 from unskew.data.values import arrow_of
 from unskew.data.vocabulary import Vocabulary
+
+BLOCK_ROWS = 1 << 18
+"""Rows of a block of :meth:`Log.blocks`, unless another number is given."""
 
 Space = Literal["matrix", "impressions"]
 Duplicates = Literal["error", "max"]
@@ -465,8 +468,8 @@ class Log:
             )
         return self.conversion[self.clicked]
 
-    def take(self, rows: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Log:
-        """The same log with some of its rows (vocabularies and features are kept whole)."""
+    def take(self, rows: Lines) -> Log:
+        """Return the log with some of its rows; vocabularies and users' and items' features stay whole."""
         return replace(
             self,
             user=self.user[rows],
@@ -476,6 +479,23 @@ class Log:
             columns={name: lines_of(values, rows) for name, values in self.columns.items()},
             features=None if self.features is None else self.features.take(rows),
         )
+
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Log]:
+        """Yield the rows in their order as logs of at most so many, whose arrays are views of this one's.
+
+        All blocks code features by the encoders of the whole log.
+
+        Examples
+        --------
+        >>> log = Log.from_arrays(user=[1, 1, 2], item=[7, 8, 7], click=[1, 0, 1], space="impressions")
+        >>> [len(block) for block in log.blocks(2)]
+        [2, 1]
+        """
+        shared = self
+        if self.features is not None:
+            shared = replace(self, features=replace(self.features, encoders=self.encoders))
+        for start in range(0, len(self), rows):
+            yield shared.take(slice(start, min(start + rows, len(self))))
 
 
 def refuse_taken(features: Wanted, taken: set[str]) -> None:

@@ -63,12 +63,6 @@ def compare_run(
             where=str(folder),
             remedy="run it again with --propensity logistic",
         )
-    if not (saved.folder / PROPENSITIES).is_file() and "streamed" in saved.json(METRICS)["data"]:
-        raise RunFolderError(
-            "is of a streamed log, of which a run keeps no table of rows",
-            where=str(folder),
-            remedy="run some days of it in memory (--no-stream), and compare there",
-        )
     options = {"p_min": p_min, **options}
     chosen = {name: load_model(saved, name, device=device) for name in models or known}
     try:

@@ -82,12 +82,6 @@ def _held_out(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         return ""
     if config.get("method") == "naive":
         return "The naive model is the only one: a second (`--method ips`) would show what debiasing changes."
-    if "streamed" in (metrics.get("data") or {}):
-        return (
-            "Of a streamed log a run keeps no rows: run some days of it in memory (`--no-stream`), and"
-            " `unskew compare` on that run's folder estimates from the clicks that the models held out which"
-            " is better, or says that the data cannot tell."
-        )
     return (
         "`unskew compare` on this run's folder estimates from the clicks that the models held out which is"
         " better, or says that the data cannot tell."

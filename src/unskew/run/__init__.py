@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from unskew.base.progress import Progress
     from unskew.data.datasets import Dataset
-    from unskew.data.datasets.streams import StreamedDataset
     from unskew.run.run_config import RunConfig
     from unskew.run.run_result import RunResult
     from unskew.training.checkpoint import Checkpoint
@@ -26,7 +25,7 @@ class _Run(ModuleType):
         self,
         config: RunConfig,
         progress: Progress | None = None,
-        show: Callable[[Dataset | StreamedDataset], None] | None = None,
+        show: Callable[[Dataset], None] | None = None,
         checkpoint: Checkpoint | str | Path | None = None,
         start: str | Path | None = None,
     ) -> RunResult:

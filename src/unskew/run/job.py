@@ -15,11 +15,10 @@ from unskew.audit.actions import Moments, judged_actions
 from unskew.base import processes
 from unskew.base.errors import DataError
 from unskew.base.estimator import require
-from unskew.base.progress import SILENT, Progress, memory_mb
+from unskew.base.progress import SILENT, Progress
 from unskew.base.tables import column_names
 from unskew.data.datasets import Dataset, load
 from unskew.data.datasets.dataset import with_unbiased_share
-from unskew.data.datasets.streams import StreamedDataset
 from unskew.data.leaks import require_no_leaks
 from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import require_shown_alone
@@ -41,7 +40,6 @@ from unskew.run.run_figures import (
     spread_figures,
     truth_figures,
 )
-from unskew.run.run_memory import with_peak
 from unskew.run.run_parts import (
     NO_METHOD,
     method_of,
@@ -70,7 +68,6 @@ from unskew.run.run_split import mature_dataset, with_group_column
 from unskew.run.run_start import Starts, check_start, run_digest, start_models, with_start
 from unskew.run.run_tower import own_tower, tower_figures, tower_labels, tower_record
 from unskew.run.sizes import sized, sizes_label, sizes_of
-from unskew.run.streamed import run_streamed, streamed_dataset, why_streamed
 from unskew.run.training import read_off
 from unskew.training import resolve_device
 from unskew.training.checkpoint import Checkpoint
@@ -79,7 +76,7 @@ from unskew.training.checkpoint import Checkpoint
 def run(
     config: RunConfig,
     progress: Progress = SILENT,
-    show: Callable[[Dataset | StreamedDataset], None] | None = None,
+    show: Callable[[Dataset], None] | None = None,
     checkpoint: Checkpoint | str | Path | None = None,
     start: str | Path | None = None,
 ) -> RunResult:
@@ -104,7 +101,6 @@ def run(
     >>> list(result.models), result.main
     (['naive', 'ips_raw', 'ips'], 'ips')
     """
-    libraries = memory_mb()
     require(
         start is None or config.method != AUTO,
         "a search does not start from another run",
@@ -113,12 +109,7 @@ def run(
     if start is not None:
         check_start(start, config.seed_list)
     journal = None if checkpoint is None else Checkpoint.of(checkpoint)
-    unfinished = {} if journal is None else journal.unfinished()
-    # What was decided by the memory that was free then stays so.
-    why = unfinished["streamed"] if "streamed" in unfinished else why_streamed(config)
-    # Machines may have different memory, and all do the same.
-    why = processes.exchange(lambda: (why, {}))[0][0]
-    dataset = _loaded(config, progress, why)
+    dataset = _loaded(config)
     require_same_data(dataset)
     if journal is not None:
         journal.open({**_about(config, dataset), "start": None if start is None else run_digest(start)})
@@ -126,13 +117,11 @@ def run(
         if show is not None:
             show(dataset)
         result = _run(config, dataset, progress, start)
-        return replace(result, checkpoint=journal, memory=with_peak(result.memory, libraries))
+        return replace(result, checkpoint=journal)
 
 
-def _loaded(config: RunConfig, progress: Progress, why: str | None) -> Dataset | StreamedDataset:
-    """The logs of a run, in memory or, for a reason, streamed."""
-    if why is not None:
-        return streamed_dataset(config, _loader_options(config), why, progress)
+def _loaded(config: RunConfig) -> Dataset:
+    """Return the logs of a run."""
     root = None if config.root is None else Path(config.root)
     dataset = load(config.data, root, protocol=config.protocol, **_loader_options(config))
     require_conversions(config, dataset.train.conversion is not None)
@@ -144,14 +133,14 @@ def _loaded(config: RunConfig, progress: Progress, why: str | None) -> Dataset |
     return mature_dataset(dataset, config.maturity, config.time)
 
 
-def contents_of(dataset: Dataset | StreamedDataset) -> dict[str, str | None]:
+def contents_of(dataset: Dataset) -> dict[str, str | None]:
     """By what the logs of a run are known again."""
     logs = {"train": dataset.train, "test": dataset.test, "validation": dataset.validation}
     logs |= {"unbiased": dataset.unbiased}
     return {name: None if log is None else log.digest for name, log in logs.items()}
 
 
-def require_same_data(dataset: Dataset | StreamedDataset) -> None:
+def require_same_data(dataset: Dataset) -> None:
     """Raise where a process has read other data than the first, as a machine with an old copy does."""
     if processes.world() == 1:
         return
@@ -165,19 +154,16 @@ def require_same_data(dataset: Dataset | StreamedDataset) -> None:
             )
 
 
-def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, Any]:
+def _about(config: RunConfig, dataset: Dataset) -> dict[str, Any]:
     """What a checkpoint knows a job by: where its data lie and where it writes are not part of it."""
     return {
         **{name: value for name, value in config.to_dict().items() if name != "root"},
         "device": resolve_device(config.device).type,
-        "streamed": dataset.facts.get("streamed"),
         "contents": contents_of(dataset),
     }
 
 
-def _run(
-    given: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress, start: str | Path | None
-) -> RunResult:
+def _run(given: RunConfig, dataset: Dataset, progress: Progress, start: str | Path | None) -> RunResult:
     sizes = sizes_of(given, dataset.train)
     config = sized(given, sizes)
     result = _run_sized(config, dataset, progress, start)
@@ -192,13 +178,10 @@ def _run(
 
 
 def _run_sized(
-    config: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress, start: str | Path | None
+    config: RunConfig, dataset: Dataset, progress: Progress, start: str | Path | None
 ) -> RunResult:
     protocol = protocol_of(config)
     starts = {} if start is None else _starts(config, protocol, dataset, start)
-    if isinstance(dataset, StreamedDataset):
-        result = run_streamed(config, protocol, dataset, progress, starts)
-        return result if start is None else with_start(result, start)
     leaks = require_no_leaks(dataset.train, config.allow_leak)
     job = _run_with_trained if dataset.train.known_propensity is None else _run_with_known
     if job is _run_with_trained and own_tower(config, protocol):
@@ -372,13 +355,9 @@ def _trained(
     return models
 
 
-def _starts(
-    config: RunConfig, protocol: Protocol, dataset: Dataset | StreamedDataset, folder: str | Path
-) -> Starts:
+def _starts(config: RunConfig, protocol: Protocol, dataset: Dataset, folder: str | Path) -> Starts:
     """The models of an earlier run by the keys of this one; an error where one of them does not fit."""
-    streamed = isinstance(dataset, StreamedDataset)
-    log = dataset.train.source.empty if isinstance(dataset, StreamedDataset) else dataset.train
-    validation = None if isinstance(dataset, StreamedDataset) else protocol.validation(dataset)
+    log, validation = dataset.train, protocol.validation(dataset)
     kinds = ("_raw", "") if log.known_propensity is None else ("_known",)
     kinds = ("",) if own_tower(config, protocol) else kinds
     others = [] if config.method == BASELINE else [f"{config.method}{kind}" for kind in kinds]
@@ -387,7 +366,5 @@ def _starts(
     for key, model in found.items():
         name = BASELINE if key == BASELINE else config.method
         method = method_of(config, protocol, name, dataset.train.density)
-        method.check_start(
-            model, log, config.seed_list, called=str(folder), validation=validation, streamed=streamed
-        )
+        method.check_start(model, log, config.seed_list, called=str(folder), validation=validation)
     return found

@@ -78,9 +78,6 @@ class RunConfig:
         front those that they do not read (``("-position",)``). None for all.
     allow_leak
         Columns that may be features though they give an outcome away (:func:`unskew.check_leaks`).
-    stream
-        Read the training log from its Parquet files again in each epoch, in bounded memory; None does so
-        where the rows would take more than a quarter of the free memory.
     unbiased_share
         Take this share of the random test pairs as the sample that chooses the method (``method="auto"``)
         and sets levels right (then, or with ``recalibrate``); the others are the test.
@@ -112,7 +109,6 @@ class RunConfig:
     propensity_features: tuple[str, ...] | None = None
     model_features: tuple[str, ...] | None = None
     allow_leak: tuple[str, ...] = ()
-    stream: bool | None = None
     unbiased_share: float | None = None
 
     def __post_init__(self) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.data import Log, StreamedLog
+from unskew.data import Log
 from unskew.data.datasets import Dataset
-from unskew.data.datasets.streams import StreamedDataset
 from unskew.debias import Debiaser
 from unskew.debias.evaluation import Evaluated, evaluate_users, level_of
 from unskew.metrics import weight_diagnostics
@@ -30,15 +29,10 @@ SPREAD_GROUPS = 20
 """Points of the curve of the spread by propensity."""
 
 
-def data_facts(dataset: Dataset | StreamedDataset) -> dict[str, Any]:
+def data_facts(dataset: Dataset) -> dict[str, Any]:
     """Sizes and rates of a dataset."""
     log = dataset.train
-    known: dict[str, Any] = {"known_propensity": None, "actions": None}
-    if isinstance(log, StreamedLog):
-        rate = None if log.n_conversions is None else log.n_conversions / log.n_clicks
-    else:
-        rate = None if log.conversion is None else float(log.known_conversion().mean())
-        known = {"known_propensity": log.known_propensity, "actions": log.actions}
+    rate = None if log.conversion is None else float(log.known_conversion().mean())
     return {
         "name": dataset.name,
         "space": log.space,
@@ -52,7 +46,8 @@ def data_facts(dataset: Dataset | StreamedDataset) -> dict[str, Any]:
         "test_rows": 0 if dataset.test is None else len(dataset.test),
         "test_rows_judged": 0 if dataset.test is None else dataset.test.n_clicks,
         "test_conversions": _test_conversions(dataset.test),
-        **known,
+        "known_propensity": log.known_propensity,
+        "actions": log.actions,
         "test_is": None if dataset.test is None else dataset.test_is,
         "leaked_cells_dropped": 0,
         **({} if log.features is None else {"fields": log.schema_table()}),

@@ -10,7 +10,6 @@ from unskew.base.errors import ParameterError
 from unskew.calibration.recalibration import AUTO, NONE
 from unskew.data import Log
 from unskew.data.datasets import Dataset
-from unskew.data.datasets.streams import StreamedDataset
 from unskew.data.leaks import Leak
 from unskew.debias import Debiaser
 from unskew.learners import make_backbone
@@ -82,7 +81,6 @@ def run_metrics(
     labels: list[str],
     searched: tuple[Searched, list[str]] | None = None,
     propensity: BasePropensity | None = None,
-    stream: StreamedDataset | None = None,
 ) -> dict[str, Any]:
     """Return what ``metrics.json`` holds of a job: its data, figures, labels, search and test metrics.
 
@@ -90,19 +88,16 @@ def run_metrics(
     ----------
     figures, labels
         Those of the propensity, and what the protocol says of this kind of job.
-    stream
-        The dataset whose rows in memory ``dataset`` is.
     """
-    whole = dataset if stream is None else stream
     judged = {"propensity": propensity} if propensity is not None and propensity.may_collapse else {}
-    labels = [*split_labels(labels, models, whole), *set_by_hand(config)]
+    labels = [*split_labels(labels, models, dataset), *set_by_hand(config)]
     metrics: dict[str, Any] = {
-        "data": data_facts(whole),
+        "data": data_facts(dataset),
         **figures,
         "methods": {},
         "collapsed": collapsed_counts({**judged, **models}),
         "protocol": config.protocol,
-        "labels": labels if stream is None else [stream.facts["streamed"], *labels],
+        "labels": labels,
     }
     if searched is not None:
         found, notes = searched

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from unskew.base.errors import ParameterError
 from unskew.base.progress import Progress
 from unskew.calibration import make_calibrator
-from unskew.data import Log, StreamedLog
+from unskew.data import Log
 from unskew.data.datasets import Dataset
-from unskew.data.datasets.streams import StreamedDataset
 from unskew.learners import BACKBONES, make_backbone
 from unskew.propensity import (
     PROPENSITIES,
@@ -51,15 +50,9 @@ def fitted_propensity(
 
 
 def chosen_propensity(
-    config: RunConfig, protocol: Protocol, log: Log, progress: Progress, share: float = 1.0
+    config: RunConfig, protocol: Protocol, log: Log, progress: Progress
 ) -> tuple[BasePropensity, Choice | None, dict[str, Any]]:
-    """The propensity of a run, unfitted; the choice, where there was one; and how it came to be this one.
-
-    Parameters
-    ----------
-    share
-        Of all rows that the chosen one is to be fitted on, those that ``log`` has.
-    """
+    """Return the propensity of a run, unfitted; the choice, where there was one; and how it was chosen."""
     if config.propensity == "auto" and config.needs_network is None:
         simple = (LogisticPropensity, PopularityPropensity)
         candidates: dict[str, BasePropensity] = {
@@ -67,11 +60,6 @@ def chosen_propensity(
         }
         network = made(config, protocol, config.backbone)
         assert isinstance(network, Propensity)
-        most_work = MOST_WORK[resolve_device(config.device).type] * share
-        if share < 1.0 and resolve_device(config.device).type == "cuda" and network.work(log) <= most_work:
-            because = ": on a GPU a network reads all rows of a stream while other kinds read some"
-            sentence = f"propensity by {config.backbone}{because}"
-            return network, None, {"asked": "auto", "chosen": config.backbone, "sentence": sentence}
         candidates[config.backbone] = network
         choice = choose_propensity(
             log,
@@ -79,7 +67,7 @@ def chosen_propensity(
             seed=config.seed,
             device=config.device,
             progress=progress,
-            most_work=most_work,
+            most_work=MOST_WORK[resolve_device(config.device).type],
         )
         record = {"asked": "auto", **choice.to_dict(), "sentence": choice.sentence}
         return candidates[choice.name], choice, record
@@ -94,17 +82,14 @@ def chosen_propensity(
     )
 
 
-def may_try_network(config: RunConfig, log: Log | StreamedLog) -> bool:
+def may_try_network(config: RunConfig, log: Log) -> bool:
     """Whether the choice of the propensity would try a network on a log, of which no row is read."""
     network = made(config, protocol_of(config), config.backbone)
     assert isinstance(network, Propensity)
-    if isinstance(log, StreamedLog) and network.negatives == "auto":
-        # It is chosen on rows in memory, which are few enough to train on all of them.
-        network.negatives = None
     return network.work(log) <= MOST_WORK[resolve_device(config.device).type]
 
 
-def further_data(propensity: BasePropensity, dataset: Dataset | StreamedDataset) -> dict[str, Any]:
+def further_data(propensity: BasePropensity, dataset: Dataset) -> dict[str, Any]:
     """What a propensity is fitted on beside the log."""
     if isinstance(propensity, NaiveBayesPropensity):
         if dataset.test is None or dataset.test_is != "random":

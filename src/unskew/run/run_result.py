@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,11 +52,6 @@ class RunResult:
     ``"known"``; none where the method uses its own click tower, which trained on most of the rows."""
     checkpoint: Checkpoint | None = None
     """Where the job would go on from; ``save`` removes its states."""
-    streamed: bool = False
-    """Whether the training log was streamed: ``dataset.train`` is then some of its rows at random, and the
-    folder has no table of all of them."""
-    memory: Mapping[str, int] = field(default_factory=dict)
-    """Of a streamed run, where the system tells: bytes that the process had at most, and its parts."""
 
     @property
     def main(self) -> str:
@@ -110,7 +105,7 @@ class RunResult:
         ``metrics.json``, ``report.html``, a picture for slides, ``overview.svg``, ``MODEL_CARD.md``, the
         propensity's weights, the vocabularies, ``row_features.parquet`` where models read features of rows,
         and the manifest of all these. A propensity that no file can hold (trees, a column) is left out;
-        ``propensities.parquet`` has what it gave. Of a streamed log there are no tables of rows.
+        ``propensities.parquet`` has what it gave.
 
         Parameters
         ----------
@@ -137,11 +132,10 @@ class RunResult:
             if not self.models and self.propensity is not None:
                 write_inputs(beside, self.propensity)
             write_config(beside, config)
-            if not self.streamed:
-                if self.rows:
-                    pq.write_table(self.propensity_table(), beside / "propensities.parquet")
-                if (table := self.row_features()) is not None:
-                    pq.write_table(table, beside / ROW_FEATURES)
+            if self.rows:
+                pq.write_table(self.propensity_table(), beside / "propensities.parquet")
+            if (table := self.row_features()) is not None:
+                pq.write_table(table, beside / ROW_FEATURES)
             write_json(beside / "metrics.json", self.metrics)
             (beside / "report.html").write_text(report, encoding="utf-8")
             (beside / "overview.svg").write_text(overview, encoding="utf-8")

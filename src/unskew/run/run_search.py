@@ -9,9 +9,8 @@ import numpy as np
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.progress import Progress
 from unskew.calibration.recalibration import NONE
-from unskew.data import Log, StreamedLog
+from unskew.data import Log
 from unskew.data.datasets import Dataset
-from unskew.data.datasets.streams import StreamedDataset
 from unskew.debias import METHODS, Debiaser
 from unskew.offpolicy.auto import Candidate, Searched, candidates_of, search
 from unskew.offpolicy.decision import BASELINE
@@ -61,7 +60,7 @@ def require_apart(dataset: Dataset) -> None:
 
 
 def run_candidates(
-    config: RunConfig, log: Log | StreamedLog, *, sampled: bool, everywhere: bool
+    config: RunConfig, log: Log, *, sampled: bool, everywhere: bool
 ) -> tuple[list[Candidate], list[str]]:
     """What the search of a run trains, and the methods that are left out.
 
@@ -80,9 +79,7 @@ def run_candidates(
     return kept, list(dict.fromkeys(each.method for each in found if each not in kept))
 
 
-def candidate_method(
-    config: RunConfig, protocol: Protocol, candidate: Candidate, log: Log | StreamedLog
-) -> Debiaser:
+def candidate_method(config: RunConfig, protocol: Protocol, candidate: Candidate, log: Log) -> Debiaser:
     """A candidate's method, untrained; what is set by hand is the same for all."""
     method = method_of(config, protocol, candidate.method, log.density)
     by_hand = {name.partition(".")[2] for name in config.parameters}
@@ -102,7 +99,7 @@ def left_out_words(left_out: list[str], propensity: str) -> list[str]:
 def search_of_run(
     config: RunConfig,
     protocol: Protocol,
-    dataset: Dataset | StreamedDataset,
+    dataset: Dataset,
     propensity: Any,
     progress: Progress,
     *,
@@ -119,7 +116,7 @@ def search_of_run(
         unbiased=sample,
         members=config.members,
         seeds=config.seed_list,
-        validation=protocol.validation(dataset) if isinstance(dataset, Dataset) else None,
+        validation=protocol.validation(dataset),
         device=config.device,
         progress=progress,
     )
@@ -132,25 +129,14 @@ def search_of_run(
     return found, notes
 
 
-def clicked_in_log(sample: Log, log: Log | StreamedLog) -> int:
-    """Rows of a random sample whose pair was clicked in a log of impressions too.
+def clicked_in_log(sample: Log, log: Log) -> int:
+    """Return how many rows of a random sample have a pair that was clicked in a log of impressions too.
 
-    A stream is read once, and nothing of it is kept. In the space ``"matrix"`` such pairs are an error, and
-    rows with known propensities are all shown.
+    In the space ``"matrix"`` such pairs are an error, and rows with known propensities are all shown.
     """
-    if isinstance(log, StreamedLog):
-        cell, blocks = log.source.empty.cell_of(sample), log.in_order()
-    elif log.space == "matrix" or log.known_propensity is not None:
+    if log.space == "matrix" or log.known_propensity is not None:
         return 0
-    else:
-        cell, blocks = log.cell_of(sample), iter((log,))
-    asked, of_row = np.unique(cell, return_inverse=True)
-    clicked = np.zeros(len(asked), dtype=bool)
-    for block in blocks:
-        there = block.cell[block.clicked]
-        place = np.searchsorted(asked, there).clip(max=len(asked) - 1)
-        clicked[place[asked[place] == there]] = True
-    return int(clicked[of_row].sum())
+    return int(np.isin(log.cell_of(sample), log.cell[log.clicked]).sum())
 
 
 def shipped_models(found: Searched) -> dict[str, Debiaser]:

@@ -11,13 +11,11 @@ import numpy as np
 from unskew.base.errors import ParameterError
 from unskew.data import Log
 from unskew.data.datasets import Dataset
-from unskew.data.datasets.streams import StreamedDataset
 from unskew.data.splitting import SplitBy, mature_rows, times_of
 from unskew.debias import Debiaser
 from unskew.run.protocol import WITHOUT_CLICKED
 from unskew.training.held_out import Split
 from unskew.training.held_out_check import outcome_words
-from unskew.training.kept import Kept
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig
@@ -102,14 +100,11 @@ def mature_dataset(dataset: Dataset, maturity: str | None, time: str | None) -> 
     )
 
 
-def split_labels(
-    labels: list[str], models: Mapping[str, Debiaser], dataset: Dataset | StreamedDataset
-) -> list[str]:
+def split_labels(labels: list[str], models: Mapping[str, Debiaser], dataset: Dataset) -> list[str]:
     """The labels of a protocol, with what was held out and left out in this run."""
     model = next(iter(models.values()), None)
     if model is not None and model.split_.held_out:
-        # The split of a stream is of the clicks that are kept of it.
-        log = Kept.of(dataset.train).log if isinstance(dataset, StreamedDataset) else dataset.train
+        log = dataset.train
         asked = SplitBy.of(model.validation_by, log)
         split, counted = model.split_, outcome_words(log, model.validation_rows(log))
         labels = [

@@ -2,7 +2,7 @@
 
 Logs of up to 2·10⁶ rows and 50,000 ids have the batches and widths of the paper. What is set by hand stays.
 How many replicas are trained at a time follows from free memory
-(:func:`unskew.training.memory.replicas_at_once`), and so does whether a log is streamed.
+(:func:`unskew.training.memory.replicas_at_once`), which changes no model.
 ``docs/defaults.md`` argues for each rule.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from unskew.base.progress import duration_in_words
-from unskew.data import Log, StreamedLog
+from unskew.data import Log
 from unskew.debias import METHODS
 from unskew.debias.losses import cross_entropy
 from unskew.learners import BACKBONES, Backbone, make_backbone
@@ -31,7 +31,6 @@ from unskew.run.run_tower import own_tower
 from unskew.training import Schedule, resolve_device
 from unskew.training.loop import adam
 from unskew.training.reader import Reader
-from unskew.training.readings import most_epochs
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig
@@ -100,7 +99,7 @@ def width(ids: int, usual: int) -> int:
     return usual if ids <= MANY_IDS else min(usual, NARROW)
 
 
-def sizes_of(config: RunConfig, log: Log | StreamedLog) -> dict[str, Any]:
+def sizes_of(config: RunConfig, log: Log) -> dict[str, Any]:
     """Return the parameters that a run takes from a log: none with the paper's protocol, or set by hand."""
     if config.protocol == "paper":
         return {}
@@ -116,8 +115,7 @@ def sizes_of(config: RunConfig, log: Log | StreamedLog) -> dict[str, Any]:
         if size != SMALLEST_BATCH:
             wanted[f"{part}.batch_size"] = size
         checks = of_training // size // CHECK_STEPS
-        if checks > 1 and not isinstance(log, StreamedLog):
-            # A stream has rounds.
+        if checks > 1:
             wanted[f"{part}.checks"] = checks
         patience = min(-(-PLATEAU_STEPS * size // of_training), LONGEST_PATIENCE)
         if part == "propensity" and config.propensity_epochs is None and patience > PATIENCE:
@@ -144,7 +142,7 @@ def sizes_label(sizes: dict[str, Any]) -> list[str]:
     return [f"sizes by the data: {named}"] if named else []
 
 
-def estimated_seconds(config: RunConfig, log: Log | StreamedLog) -> float:
+def estimated_seconds(config: RunConfig, log: Log) -> float:
     """Return about how long a run takes once its log is read: the time of a few steps, times all steps.
 
     Where other work keeps the cores busy, steps take longer than the processor time that they cost, and what
@@ -152,7 +150,6 @@ def estimated_seconds(config: RunConfig, log: Log | StreamedLog) -> float:
     """
     config = sized(config, sizes_of(config, log))
     backbone = changed(make_backbone(config.backbone), "backbone", config.parameters)
-    some = log if isinstance(log, Log) else next(log.in_order())
     device, seeds = resolve_device(config.device), len(config.seed_list)
     start, of_processor = time.perf_counter(), time.process_time()
 
@@ -160,10 +157,10 @@ def estimated_seconds(config: RunConfig, log: Log | StreamedLog) -> float:
         if rows == 0 or replicas == 0:
             return 0.0
         size = config.parameters.get(f"{part}.batch_size", SMALLEST_BATCH)
-        one = seconds_of_row(backbone, some, min(replicas, MOST_TIMED), size, device)
+        one = seconds_of_row(backbone, log, min(replicas, MOST_TIMED), size, device)
         patience = config.parameters.get(f"{part}.patience", PATIENCE)
         checks = config.parameters.get(f"{part}.checks", 1)
-        epochs = expected_epochs(log, rows / size / checks, patience) / checks
+        epochs = expected_epochs(rows / size / checks, patience) / checks
         return one * rows * replicas * float(epochs)
 
     models, reads = _trainings(config)
@@ -204,13 +201,12 @@ def seconds_of_row(
     return (time.perf_counter() - start) / (steps * replicas * batch_size)
 
 
-def expected_epochs(log: Log | StreamedLog, steps: float, patience: float = PATIENCE) -> float:
+def expected_epochs(steps: float, patience: float = PATIENCE) -> float:
     """Return about how many epochs early stopping lets a training take, with so many steps an epoch."""
-    epochs = 1 + patience + min(STEPS_TO_FIT / max(steps, 1.0), MOST_EPOCHS)
-    return min(epochs, most_epochs(log.n_clicks)) if isinstance(log, StreamedLog) else epochs
+    return 1 + patience + min(STEPS_TO_FIT / max(steps, 1.0), MOST_EPOCHS)
 
 
-def estimate_in_words(config: RunConfig, log: Log | StreamedLog, seconds: float) -> str:
+def estimate_in_words(config: RunConfig, log: Log, seconds: float) -> str:
     """Return what a run says before it trains."""
     seeds, members = len(config.seed_list), config.members
     repeated = f"{seeds} seed{'s' * (seeds != 1)}" + (f" of {members} members" if members > 1 else "")
@@ -222,7 +218,7 @@ def estimate_in_words(config: RunConfig, log: Log | StreamedLog, seconds: float)
     )
 
 
-def _cells(log: Log | StreamedLog) -> int:
+def _cells(log: Log) -> int:
     """Return how many cells of D a propensity is trained on in an epoch."""
     if log.space == "impressions":
         return len(log)
@@ -230,15 +226,14 @@ def _cells(log: Log | StreamedLog) -> int:
     return round((1 + AUTO_RATIO) * log.n_clicks) if sampled else log.population_size
 
 
-def _cells_of_fold(config: RunConfig, log: Log | StreamedLog) -> int:
+def _cells_of_fold(config: RunConfig, log: Log) -> int:
     """Return how many of them one network is trained on: with K folds those of the K − 1 others."""
     return max(1, round(_cells(log) * (1.0 - 1.0 / (config.crossfit or 5))))
 
 
-def _trains_network(config: RunConfig, log: Log | StreamedLog) -> bool:
+def _trains_network(config: RunConfig, log: Log) -> bool:
     """Return whether the propensity is a network, or may become one."""
-    known = isinstance(log, Log) and log.known_propensity is not None
-    if known or own_tower(config, protocol_of(config)):
+    if log.known_propensity is not None or own_tower(config, protocol_of(config)):
         return False
     return config.propensity == "auto" or registered_name(config.propensity) in BACKBONES
 
