@@ -33,8 +33,9 @@ Lines = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
 
 def lines_of(values: NDArray[Any], at: Lines) -> NDArray[Any]:
     """Return some of an array's lines; ``take`` is several times as fast as an index of short lines."""
-    by_index = isinstance(at, slice) or at.dtype == bool
-    lines: NDArray[Any] = values[at] if by_index else values.take(at, axis=0)
+    if isinstance(at, slice) or at.dtype == bool:
+        return values[at]
+    lines: NDArray[Any] = values.take(at, axis=0)
     return lines
 
 
