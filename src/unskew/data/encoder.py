@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.base.errors import DataError
-from unskew.data.id_table import IdTable
+from unskew.data.distinct import TEXT, Places, as_arrow
 from unskew.data.kinds import Bag, Coded, Feature, Number, TimePart, feature_from_dict
 from unskew.data.schema import Field
 from unskew.data.values import Bags, Numbers, Texts, TextTally, Values
-from unskew.data.vocabulary import TEXT, UNSEEN_CODE, as_arrow, text_hashes
+from unskew.data.vocabulary import UNSEEN_CODE, text_hashes
 
 Counted = Texts | Bags | TextTally
 """Texts whose counts are known."""
@@ -213,8 +213,8 @@ class CodeEncoder(Encoder):
         }
 
     @cached_property
-    def _places(self) -> IdTable:
-        return IdTable(as_arrow(self.vocabulary))
+    def _places(self) -> Places:
+        return Places(as_arrow(self.vocabulary))
 
     def _codes_of(self, texts: NDArray[Any]) -> NDArray[np.int32]:
         if self.buckets is not None:

@@ -14,7 +14,7 @@ from unskew.base.errors import DataError
 from unskew.base.estimator import require_choice
 from unskew.base.numbers import without_mask
 from unskew.base.seeds import splitmix64
-from unskew.data.id_table import NOWHERE, IdTable, text_buffers
+from unskew.data.distinct import AT_ONCE, NOWHERE, TEXT, Places, as_arrow, hashes_of
 
 Unseen = Literal["error", "nan"]
 
@@ -24,19 +24,8 @@ UNSEEN_CODE = NOWHERE
 NESTED = (list, tuple, dict, set, np.ndarray)
 """What a column of lists or records holds in its rows."""
 
-TEXT = np.dtypes.StringDType()
-"""How text is held: each id in as many bytes as it has. NumPy's older ``U`` gives all ids the width of the
-longest, and takes "a" and "a\\0" for one."""
-
 SPARSEST, SMALL_TABLE = 8, 1 << 16
 """Whole numbers are looked up in a table where it has at most so many places for each, and so many more."""
-
-HASHED_AT_ONCE = 1 << 16
-"""Ids whose text is held in memory while they are hashed."""
-
-BYTES_AT_ONCE = 1 << 20
-"""Bytes of ids that are hashed at once."""
-
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
@@ -134,7 +123,7 @@ class Vocabulary:
             return codes
         import pyarrow as pa
 
-        hashed = _hashes_of(_digits(ids.filter(pa.array(unknown)))).view(np.uint64)
+        hashed = hashes_of(_digits(ids.filter(pa.array(unknown)))).view(np.uint64)
         codes = codes.copy()
         codes[unknown] = len(self.ids) + (hashed % np.uint64(self.buckets)).astype(np.int32)
         return codes
@@ -154,14 +143,14 @@ class Vocabulary:
         return places
 
     @cached_property
-    def _numbers(self) -> IdTable:
+    def _numbers(self) -> Places:
         """The ids as whole numbers, for look-ups where they lie too far apart for a table of codes."""
-        return IdTable(as_arrow(self.ids))
+        return Places(as_arrow(self.ids))
 
     @cached_property
-    def _texts(self) -> IdTable:
+    def _texts(self) -> Places:
         """The ids as text, for look-ups."""
-        return IdTable(as_arrow(self.ids.astype(TEXT)))
+        return Places(as_arrow(self.ids.astype(TEXT)))
 
     @cached_property
     def hashes(self) -> NDArray[np.int64]:
@@ -239,17 +228,10 @@ def _holds_integers(ids: Any) -> bool:
     return bool(pa.types.is_integer(ids.type))
 
 
-def as_arrow(ids: NDArray[Any]) -> Any:
-    """Ids as a ``pyarrow.Array`` of whole numbers or text, which may be of more than 2 GB in all."""
-    import pyarrow as pa
-
-    return pa.array(ids.astype(object), type=pa.large_string()) if ids.dtype == TEXT else pa.array(ids)
-
-
 def text_hashes(texts: NDArray[Any]) -> NDArray[np.int64]:
     """A hash of 64 bits of each text, as :attr:`Vocabulary.hashes` has it."""
-    starts = range(0, len(texts), HASHED_AT_ONCE)
-    parts = [_hashes_of(_digits(as_arrow(texts[start : start + HASHED_AT_ONCE]))) for start in starts]
+    starts = range(0, len(texts), AT_ONCE)
+    parts = [hashes_of(_digits(as_arrow(texts[start : start + AT_ONCE]))) for start in starts]
     return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
 
@@ -273,21 +255,6 @@ def _digits(ids: Any) -> Any:
     import pyarrow as pa
 
     return ids.cast(pa.large_string())
-
-
-def _hashes_of(text: Any) -> NDArray[np.int64]:
-    """mix(Σ_j (c_j + 1)·K_j) of the bytes c of each text (UTF-8), K_j a number for each place (mod 2⁶⁴)."""
-    offset, letters = text_buffers(text)
-    total = np.zeros(len(text), dtype=np.uint64)
-    for start in range(int(offset[0]), int(offset[-1]), BYTES_AT_ONCE):
-        stop = min(start + BYTES_AT_ONCE, int(offset[-1]))
-        edges = np.clip(offset, start, stop)
-        place = np.arange(start, stop) - np.repeat(offset[:-1], np.diff(edges))
-        terms = (letters[start:stop] + np.uint64(1)) * splitmix64(place.astype(np.uint64))
-        # Differences of running sums, which may go past 2⁶⁴: some texts are empty, or in another block.
-        running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms, dtype=np.uint64)])
-        total += running[edges[1:] - start] - running[edges[:-1] - start]
-    return splitmix64(total).view(np.int64)
 
 
 def _id_array(values: Any, name: str) -> NDArray[Any]:

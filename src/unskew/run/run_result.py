@@ -18,8 +18,8 @@ from unskew.base import processes
 from unskew.base.files import ROW_FEATURES, write_json
 from unskew.base.manifest import MODEL_CARD
 from unskew.data.datasets import Dataset
+from unskew.data.distinct import as_arrow
 from unskew.data.values import as_column
-from unskew.data.vocabulary import as_arrow
 from unskew.debias import Debiaser
 from unskew.debias.storage import write_models
 from unskew.metrics import CalibrationSketch

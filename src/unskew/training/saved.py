@@ -30,8 +30,9 @@ from unskew.base.manifest import MANIFEST, faults, write_manifest
 from unskew.base.toml_text import to_toml
 from unskew.calibration import make_calibrator
 from unskew.data import Block, Encoders, Schema
+from unskew.data.distinct import TEXT, as_arrow
 from unskew.data.schema import Role
-from unskew.data.vocabulary import TEXT, Vocabulary, as_arrow
+from unskew.data.vocabulary import Vocabulary
 from unskew.learners import make_backbone
 from unskew.training.tensor_file import write_tensors
 

@@ -21,10 +21,10 @@ from unskew.base.plain_text import listed
 from unskew.base.seeds import Replica
 from unskew.data import Encoders, Field, Log, Schema, StreamedLog
 from unskew.data.digest import digest_of
+from unskew.data.distinct import Places, as_arrow
 from unskew.data.encoder import FIRST_CODE, CodeEncoder, Encoder
-from unskew.data.id_table import IdTable
 from unskew.data.splitting import SplitBy
-from unskew.data.vocabulary import UNSEEN_CODE, Vocabulary, as_arrow
+from unskew.data.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.learners import Backbone, Network
 from unskew.learners.fields import embedding_width
 from unskew.learners.layers import ReplicaEmbedding
@@ -333,7 +333,7 @@ def _of_values(old: CodeEncoder, new: CodeEncoder, called: str) -> CodeMap:
     if len(new.vocabulary):
         at = np.full(len(new.vocabulary), UNSEEN_CODE, dtype=np.int64)
         if len(old.vocabulary):
-            at = IdTable(as_arrow(old.vocabulary)).find(as_arrow(new.vocabulary))
+            at = Places(as_arrow(old.vocabulary)).find(as_arrow(new.vocabulary))
     kept = int((at != UNSEEN_CODE).sum())
     codes = np.append(np.arange(FIRST_CODE), np.where(at == UNSEEN_CODE, UNSEEN_CODE, at + FIRST_CODE))
     return CodeMap(codes, Carried(kept, len(at) - kept, len(old.vocabulary) - kept))
