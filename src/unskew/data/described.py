@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require
 from unskew.base.plain_text import listed
+from unskew.data.distinct import TEXT
 from unskew.data.features import Features
 from unskew.data.kinds import Bag, Category, Coded, Feature, Number, TimePart
 from unskew.data.schema import NOT, ROLES_OF_IDS, Role, is_selected
 from unskew.data.values import MISSING, Numbers, Texts, Values, arrow_of, is_binary, times_of, values_of
-from unskew.data.vocabulary import TEXT
 
 if TYPE_CHECKING:
     from unskew.data.encoders import Block, Encoders, Lines

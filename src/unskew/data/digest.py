@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from unskew.data.vocabulary import TEXT, text_hashes
+from unskew.data.distinct import TEXT
+from unskew.data.vocabulary import text_hashes
 
 
 def digest_of(*parts: Any) -> str:

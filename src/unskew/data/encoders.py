@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.base.errors import DataError
+from unskew.data.distinct import TEXT
 from unskew.data.encoder import CodeEncoder, Encoder, NumberEncoder, encoder_from
 from unskew.data.kinds import Feature, Number
 from unskew.data.schema import Field, Role, Schema, is_selected
 from unskew.data.values import MISSING, Bags, Numbers, Texts, TextTally, Values
-from unskew.data.vocabulary import TEXT
 
 if TYPE_CHECKING:
     from unskew.data.log import Log

@@ -48,6 +48,7 @@ from unskew.data.described import (
     without_auto,
 )
 from unskew.data.digest import digest_of
+from unskew.data.distinct import TEXT
 from unskew.data.encoders import Encoders
 from unskew.data.id_table import text_buffers
 from unskew.data.kinds import Feature, TimePart
@@ -58,7 +59,7 @@ from unskew.data.schema import ROLES_OF_IDS
 from unskew.data.streamed import BLOCK_ROWS, StreamedLog
 from unskew.data.tallies import SAMPLED_NUMBERS, Distinct, FeatureTally, Occurrences
 from unskew.data.values import MISSING, Values, no_values
-from unskew.data.vocabulary import TEXT, Vocabulary, id_column
+from unskew.data.vocabulary import Vocabulary, id_column
 
 MOST_IDS = 10_000_000
 """Users, and items, that have a code of their own at most: the most frequent."""

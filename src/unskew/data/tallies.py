@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from unskew.data.distinct import TEXT, as_arrow
 from unskew.data.encoder import MOST_VALUES
 from unskew.data.id_table import IdTable, grown
 from unskew.data.kinds import Feature, TimePart
@@ -26,7 +27,6 @@ from unskew.data.values import (
     no_values,
     values_of,
 )
-from unskew.data.vocabulary import TEXT, as_arrow
 
 SAMPLED_NUMBERS = 1 << 20
 """Rows whose numbers are kept for means, deviations and quantiles: all of a shorter log. A quantile of so

@@ -14,8 +14,8 @@ from unskew.base.columns import LARGEST_EXACT_FLOAT, is_utf8, require_utf8, unkn
 from unskew.base.errors import DataError
 from unskew.base.numbers import without_mask
 from unskew.base.seeds import splitmix64
+from unskew.data.distinct import TEXT
 from unskew.data.kinds import Feature, TimePart
-from unskew.data.vocabulary import TEXT
 
 Rows = NDArray[np.integer[Any]] | NDArray[np.bool_]
 

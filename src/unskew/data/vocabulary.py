@@ -27,6 +27,7 @@ NESTED = (list, tuple, dict, set, np.ndarray)
 SPARSEST, SMALL_TABLE = 8, 1 << 16
 """Whole numbers are looked up in a table where it has at most so many places for each, and so many more."""
 
+
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Sorted unique ids; the code of an id is its position.
