@@ -23,6 +23,7 @@ from unskew.cli.run import run
 from unskew.cli.score import score
 from unskew.cli.serve import serve
 from unskew.cli.study import study
+from unskew.cli.verb import add_verb
 from unskew.cli.weights import weights
 
 app = typer.Typer(
@@ -30,7 +31,7 @@ app = typer.Typer(
     help="Honest propensities and debiased conversion models for recommenders.",
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
 
 
@@ -74,18 +75,18 @@ def _common(
 
 
 app.command(cls=BriefHelp)(run)
-app.command()(audit)
-app.command()(monitor)
+add_verb(app, audit)
+add_verb(app, monitor)
 app.command()(weights)
-app.command()(score)
-app.command()(export)
-app.command()(serve)
-app.command()(compare)
-app.command("plan-random")(plan_random)
-app.command()(methods)
-app.command("make-data")(make_data)
-app.command()(reproduce)
-app.command()(study)
+add_verb(app, score)
+add_verb(app, export)
+add_verb(app, serve)
+add_verb(app, compare)
+add_verb(app, plan_random)
+add_verb(app, methods)
+add_verb(app, make_data)
+add_verb(app, reproduce)
+add_verb(app, study)
 
 command = typer.main.get_command(app)
 """The verbs and their options as they are run: made once, since that takes longer than to read a command."""

@@ -28,6 +28,11 @@ ALL = "unskew.all options"
 class BriefHelp(TyperCommand):
     """A command whose help has its options in groups, and all but the first only where they are asked for."""
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help without panels."""
+        self.rich_markup_mode = None
+        super().format_help(ctx, formatter)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the group that most people need, and the names of the rest; or all groups."""
         records = {str(each.name): each.get_help_record(ctx) for each in self.get_params(ctx)}

@@ -3,66 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
-import typer
+from unskew.base.settings import Settings, option
+from unskew.cli.options import OUTPUT, Device, JsonFile, Seed
+from unskew.cli.verb import refuse
 
 
-def compare(
-    context: typer.Context,
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    model: Annotated[
-        list[str] | None, typer.Option(help="One of the run's models [all]; may be repeated.")
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(help="nll, auc, dcg@K or hits@K; may be repeated [nll, auc, dcg@4, hits@4]."),
-    ] = None,
-    estimator: Annotated[str, typer.Option(help="balanced, snips, ips or dr.")] = "balanced",
-    baseline: Annotated[
-        str | None, typer.Option(help="Compare every model with this one [every pair].")
-    ] = None,
-    slate: Annotated[int, typer.Option(help="Items per user in the random test set that is estimated.")] = 16,
-    gamma: Annotated[
-        float | None,
-        typer.Option(help="Γ: the factor by which the odds of a click may be off [measured]."),
-    ] = None,
-    resamples: Annotated[int, typer.Option(help="Resamples of the bootstrap over users.")] = 2000,
-    level: Annotated[float, typer.Option(help="Confidence level of intervals and verdicts.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Seed of the resampling.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write a table in Markdown to this file.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-) -> None:
+class CompareOptions(Settings):
+    """The options of ``unskew compare``."""
+
+    run: Path = option(..., "A run folder.", flag="argument", metavar="RUN")
+    model: tuple[str, ...] = option((), "One of the run's models [all]; may be repeated.")
+    metric: tuple[str, ...] = option(
+        (), "nll, auc, dcg@K or hits@K; may be repeated [nll, auc, dcg@4, hits@4]."
+    )
+    estimator: Literal["balanced", "snips", "ips", "dr"] = option("balanced", "How clicks are weighted.")
+    baseline: str | None = option(None, "Compare every model with this one [every pair].")
+    slate: int = option(16, "Items per user in the random test set that is estimated.")
+    gamma: float | None = option(
+        None, "Γ: the factor by which the odds of a click may be wrong [measured].", shown=False
+    )
+    resamples: int = option(2000, "Resamples of the bootstrap over users.", shown=False)
+    level: float = option(0.95, "Confidence level of intervals and verdicts.")
+    seed: Seed = 0
+    json_file: JsonFile = None
+    markdown: Path | None = option(None, "Write a table in Markdown to this file.", group=OUTPUT)
+    device: Device = "auto"
+
+
+def compare(options: CompareOptions) -> None:
     """Compare the models of a run on held-out clicks: which is better, by how much and how surely."""
-    from unskew.cli.options import refuse
-    from unskew.cli.places import check_outputs, check_seed, run_files
+    from unskew.cli.places import check_outputs, run_files
 
-    if metric and not any("@" in each for each in metric):
-        refuse(context, ("slate",), f"on {', '.join(metric)}, which rank no slates")
-
-    check_seed(seed)
-    check_outputs({"--json": json, "--markdown": markdown}, read=run_files(run))
+    if options.metric and not any("@" in each for each in options.metric):
+        refuse(options, ("slate",), f"on {', '.join(options.metric)}, which rank no slates")
+    check_outputs({"--json": options.json_file, "--markdown": options.markdown}, read=run_files(options.run))
     from unskew.base.files import write_json, write_text
     from unskew.offpolicy import compare_run
 
-    comparison = compare_run(
-        run,
-        models=tuple(model or ()),
-        metrics=metric,
-        estimator=estimator,
-        baseline=baseline,
-        slate=slate,
-        gamma=gamma,
-        resamples=resamples,
-        level=level,
-        seed=seed,
-        device=device,
-    )
-    if json is not None:
-        write_json(json, comparison.to_dict())
-    if markdown is not None:
-        write_text(markdown, comparison.to_markdown() + "\n")
+    asked = options.model_dump(exclude={"run", "model", "metric", "json_file", "markdown"})
+    comparison = compare_run(options.run, models=options.model, metrics=options.metric or None, **asked)
+    if options.json_file is not None:
+        write_json(options.json_file, comparison.to_dict())
+    if options.markdown is not None:
+        write_text(options.markdown, comparison.to_markdown() + "\n")
     from unskew.cli.console import plain_console
 
     console = plain_console()

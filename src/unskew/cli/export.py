@@ -3,52 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Literal
 
 from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
+from unskew.base.settings import Settings, option
+from unskew.cli.options import JsonFile, Overwrite
 
 
-def export(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    out: Annotated[str, typer.Option("--out", "-o", help="The ONNX file to write.")],
-    what: Annotated[
-        str,
-        typer.Option(
-            help="all (propensity, conversion and click_and_conversion, as far as the run has them),"
-            " conversion, or propensity (calibrated; the mean over folds)."
-        ),
-    ] = "all",
-    method: Annotated[str | None, typer.Option(help="Which of the run's models [its main one].")] = None,
-    inputs: Annotated[
-        str | None,
-        typer.Option(help="raw (ids and values as in the log) or codes [raw with features, else codes]."),
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write a description of it to this file too.")] = None,
-) -> None:
-    """Write a model as ONNX: users, items and features in, probabilities out; the metadata tell of each."""
-    if what not in ("all", "conversion", "propensity"):
-        raise ParameterError(
-            f"--what must be all, conversion or propensity, not {what!r}", remedy="give one of these"
-        )
-    if inputs not in (None, "raw", "codes"):
-        raise ParameterError(f"--inputs must be raw or codes, not {inputs!r}", remedy="give one of these")
-    if method is not None and what == "propensity":
+class ExportOptions(Settings):
+    """The options of ``unskew export``."""
+
+    run: Path = option(..., "A run folder.", flag="argument", metavar="RUN")
+    out: str = option(..., "The ONNX file to write.", flag="--out -o")
+    what: Literal["all", "conversion", "propensity"] = option(
+        "all",
+        "all writes propensity, conversion and click_and_conversion, as far as the run has them. A propensity"
+        " is calibrated, and the mean over folds.",
+    )
+    method: str | None = option(None, "Which of the run's models [its main one].")
+    inputs: Literal["raw", "codes"] | None = option(
+        None, "raw reads ids and values as in the log [raw with features, else codes]."
+    )
+    overwrite: Overwrite = False
+    json_file: JsonFile = None
+
+
+def export(options: ExportOptions) -> None:
+    """Write a model as ONNX: users, items and features in, probabilities out, described in the metadata."""
+    if options.method is not None and options.what == "propensity":
         raise ParameterError("--method goes with a conversion model", remedy="leave out --what or --method")
     from unskew.cli.places import check_outputs, run_files
 
-    check_outputs({"--out": Path(out), "--json": json}, folders={}, read=run_files(run))
+    check_outputs({"--out": Path(options.out), "--json": options.json_file}, read=run_files(options.run))
 
     from unskew.serve.onnx_file import export_run
 
-    exported = export_run(run, out, what=what, method=method, inputs=inputs, overwrite=overwrite)  # type: ignore[arg-type]
-    if json is not None:
+    asked = options.model_dump(include={"what", "method", "inputs", "overwrite"})
+    exported = export_run(options.run, options.out, **asked)
+    if options.json_file is not None:
         from unskew.base.files import write_json
 
-        write_json(json, exported)
+        write_json(options.json_file, exported)
     inside = [exported["method"]] if "method" in exported else []
     inside += [f"calibrated by {', '.join(exported['calibrators'])}"] if "calibrators" in exported else []
     seeds = f"{len(exported['seeds'])} seed{'s' if len(exported['seeds']) > 1 else ''}"

@@ -4,46 +4,43 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
+from unskew.base.settings import Settings, option
+from unskew.cli.options import JsonFile, Seed
 
 WORLDS = ("impressions",)
 
 
-def make_data(
-    world: Annotated[str, typer.Argument(help="The world; impressions is the one there is.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; re-run to resume.")],
-    rows: Annotated[str, typer.Option(help="Rows of the log, such as 1e8.")] = "1e6",
-    users: Annotated[str, typer.Option(help="Users, such as 1e6 [a tenth of the rows].")] = "",
-    items: Annotated[str, typer.Option(help="Items [a hundredth of the rows].")] = "",
-    test_rows: Annotated[str, typer.Option(help="Rows shown at random, with all conversions.")] = "1e5",
-    seed: Annotated[int, typer.Option(help="Of everything.")] = 0,
-    confounding: Annotated[
-        float, typer.Option(help="Strength of a hidden taste that drives clicks and conversions.")
-    ] = 0.0,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", help="KEY=VALUE for the world, as click_rate=0.02; may be repeated."),
-    ] = None,
-    files: Annotated[
-        int | None, typer.Option(help="Files of the log [one for four million rows]; its rows are the same.")
-    ] = None,
-    truth: Annotated[bool, typer.Option("--truth/--no-truth", help="Write the truth beside the log.")] = True,
-    json: Annotated[Path | None, typer.Option(help="Write what was done to this file too.")] = None,
-) -> None:
-    """Write a log of impressions with features, a random test set and the truth, as Parquet files."""
-    if world not in WORLDS:
-        raise ParameterError(f"unknown world {world!r}", remedy=f"use {', '.join(WORLDS)}")
-    from unskew.cli.options import loader_options
-    from unskew.cli.places import check_outputs, check_seed
+class MakeDataOptions(Settings):
+    """The options of ``unskew make-data``."""
 
-    check_seed(seed)
-    check_outputs({"--json": json}, folders={"--out": out})
-    n_rows = _whole("--rows", rows)
+    world: str = option(..., "The world; impressions is the one there is.", flag="argument", metavar="WORLD")
+    out: Path = option(..., "The folder to write; re-run to resume.", flag="--out -o")
+    rows: str = option("1e6", "Rows of the log, such as 1e8.")
+    users: str = option("", "Users, such as 1e6 [a tenth of the rows].")
+    items: str = option("", "Items [a hundredth of the rows].")
+    test_rows: str = option("1e5", "Rows shown at random, with all conversions.")
+    seed: Seed = 0
+    confounding: float = option(0.0, "Strength of a hidden taste that drives clicks and conversions.")
+    options: tuple[str, ...] = option(
+        (), "KEY=VALUE for the world, as click_rate=0.02; may be repeated.", flag="--option"
+    )
+    files: int | None = option(None, "Files of the log [one for four million rows]; its rows are the same.")
+    truth: bool = option(True, "Write the truth beside the log.", flag="--truth/--no-truth")
+    json_file: JsonFile = None
+
+
+def make_data(asked: MakeDataOptions) -> None:
+    """Write a log of impressions with features, a random test set and the truth, as Parquet files."""
+    if asked.world not in WORLDS:
+        raise ParameterError(f"unknown world {asked.world!r}", remedy=f"use {', '.join(WORLDS)}")
+    from unskew.cli.options import loader_options
+    from unskew.cli.places import check_outputs
+
+    check_outputs({"--json": asked.json_file}, folders={"--out": asked.out})
+    n_rows = _whole("--rows", asked.rows)
     flags = {f"n_{name}": f"--{name}" for name in ("rows", "users", "items")}
     flags |= {"test_rows": "--test-rows", "seed": "--seed", "confounding": "--confounding"}
 
@@ -51,7 +48,7 @@ def make_data(
     from unskew.data.datasets.impression_files import write_world
     from unskew.data.datasets.impression_world import ImpressionWorld
 
-    options = loader_options(option or (), ImpressionWorld, flags)
+    options = loader_options(asked.options, ImpressionWorld, flags)
     known = set(ImpressionWorld.__dataclass_fields__)
     unknown = sorted(set(options) - known)
     if unknown:
@@ -59,29 +56,31 @@ def make_data(
             f"the world has no option {', '.join(unknown)}",
             remedy=f"its options are {', '.join(sorted(known - flags.keys()))}",
         )
-    described = ImpressionWorld(
+    world = ImpressionWorld(
         n_rows=n_rows,
-        n_users=_whole("--users", users) if users else max(n_rows // 10, 1),
-        n_items=_whole("--items", items) if items else max(n_rows // 100, 10),
-        seed=seed,
-        confounding=confounding,
+        n_users=_whole("--users", asked.users) if asked.users else max(n_rows // 10, 1),
+        n_items=_whole("--items", asked.items) if asked.items else max(n_rows // 100, 10),
+        seed=asked.seed,
+        confounding=asked.confounding,
         **options,
     )
+    test_rows = _whole("--test-rows", asked.test_rows, least=0)
     with progress_bars() as progress:
-        done = write_world(
-            described,
-            out,
-            files=files,
-            test_rows=_whole("--test-rows", test_rows, least=0),
-            truth=truth,
+        written = write_world(
+            world,
+            asked.out,
+            files=asked.files,
+            test_rows=test_rows,
+            truth=asked.truth,
             progress=progress,
         )
-    if json is not None:
+    if asked.json_file is not None:
         from unskew.base.files import write_json
 
-        write_json(json, {**asdict(done), "folder": str(done.folder)})
-    kept = f", {done.files_kept} of them from an earlier call" if done.files_kept else ""
-    print(f"{done.rows:,} rows in {done.files:,} files{kept}, {done.bytes:,} bytes in all: {plain(out)}")
+        write_json(asked.json_file, {**asdict(written), "folder": str(written.folder)})
+    kept = f", {written.files_kept} of them from an earlier call" if written.files_kept else ""
+    counted = f"{written.rows:,} rows in {written.files:,} files{kept}, {written.bytes:,} bytes in all"
+    print(f"{counted}: {plain(asked.out)}")
 
 
 def _whole(flag: str, text: str, least: int = 1) -> int:

@@ -6,9 +6,9 @@ import inspect
 import re
 from collections.abc import Iterator
 from functools import reduce
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from unskew.base.settings import Settings, option
 
 SECTION = re.compile(r"Parameters\n-+\n(.*?)(?:\n\n\S[^\n]*\n-+\n|\Z)", re.DOTALL)
 """What a docstring says of parameters, up to its next section."""
@@ -20,11 +20,15 @@ WITH_FEATURES = ("multicalibrated",)
 """Calibrators that read more than scores, and so are in no registry."""
 
 
-def methods(
-    name: Annotated[
-        str | None, typer.Argument(help="One of them: its parameters, for unskew run --set.")
-    ] = None,
-) -> None:
+class MethodsOptions(Settings):
+    """The options of ``unskew methods``."""
+
+    name: str | None = option(
+        None, "One of them: its parameters, for unskew run --set.", flag="argument", metavar="NAME"
+    )
+
+
+def methods(options: MethodsOptions) -> None:
     """List debiasing methods (what each needs, when to use it), calibrators, backbones and datasets.
 
     With a NAME, the parameters of what is called so.
@@ -33,8 +37,8 @@ def methods(
 
     from unskew.cli.console import plain_console
 
-    if name is not None:
-        _show_parameters(name)
+    if options.name is not None:
+        _show_parameters(options.name)
         return
     from unskew.base.registry import METHODS, REGISTRIES
 

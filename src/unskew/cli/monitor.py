@@ -4,88 +4,83 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING
 
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.plain_text import plain
-from unskew.cli.audit import EXIT_HEALTHY, EXIT_MISCALIBRATED
+from unskew.base.settings import Settings, option
+from unskew.cli.audit import COLUMNS, EXIT_HEALTHY, EXIT_MISCALIBRATED
+from unskew.cli.options import OUTPUT, JsonFile
+from unskew.cli.verb import refuse
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from unskew.audit.monitor_store import MonitorSettings
 
-OF_ADDING = ("score", "outcome", "weight", "segment", "by", "time", "zone", "maturity", "as_of", "latest")
-OF_LOOKING = ("tolerance", "significance", "value", "report", "json")
+NAMED = ("score", "outcome", "weight", "segment", "by", "time", "zone", "maturity")
+"""What a store is told once, when it is made."""
+OF_LOOKING = ("tolerance", "significance", "value", "report", "json_file")
 
 GENERATOR = '<meta name="generator" content="unskew">'
 """What a report has in its head: no other file is replaced by one."""
 
 
-def monitor(
-    context: typer.Context,
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store: one Parquet file.")],
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILE...",
-            help="With --add: files, folders or globs of rows, or cells of unskew audit --sql.",
-        ),
-    ] = None,
-    add: Annotated[
-        bool, typer.Option("--add", help="Add FILE... to the store; the first time with the columns below.")
-    ] = False,
-    score: Annotated[
-        str | None, typer.Option(help="The column of the propensity, a probability in [0, 1].")
-    ] = None,
-    outcome: Annotated[str | None, typer.Option(help="The column of outcomes (clicks), 0 or 1.")] = None,
-    weight: Annotated[
-        str | None, typer.Option(help="The column of sample weights: how many rows each row stands for.")
-    ] = None,
-    segment: Annotated[
-        list[str] | None, typer.Option(help="Watch each value of this column too; may be repeated.")
-    ] = None,
-    by: Annotated[
-        str | None, typer.Option(help="Periods: hour, day or week of --time, or the values of a column.")
-    ] = None,
-    time: Annotated[str | None, typer.Option(help="The column of times.")] = None,
-    zone: Annotated[
-        str,
-        typer.Option(
-            help="Hours, days and weeks are those of this zone, such as Europe/Paris. Times without a zone"
-            " are its local times."
-        ),
-    ] = "UTC",
-    maturity: Annotated[
-        str | None,
-        typer.Option(
-            help="How long outcomes may come in after a period's end, such as 7d; until then it is open."
-        ),
-    ] = None,
-    as_of: Annotated[
-        str | None,
-        typer.Option(help="When the outcomes of FILE... were as they are [when each file was written, UTC]."),
-    ] = None,
-    latest: Annotated[
-        bool,
-        typer.Option("--latest", help="Periods of FILE... are known from them alone: drop what was there."),
-    ] = False,
-    tolerance: Annotated[
-        float, typer.Option(help="Largest relative error of the weights that counts as healthy.")
-    ] = 0.05,
-    significance: Annotated[
-        float,
-        typer.Option(help="Probability that honest scores are ever called off, however often one looks."),
-    ] = 0.05,
-    value: Annotated[float | None, typer.Option(help="What a click is worth, for the cost in money.")] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="The report to write [STORE's name, with -report.html at its end].")
-    ] = None,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Only print.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
-) -> int:
+class MonitorOptions(Settings):
+    """The options of ``unskew monitor``."""
+
+    store: Path = option(..., "The store: one Parquet file.", flag="argument", metavar="STORE")
+    files: tuple[str, ...] = option(
+        (),
+        "With --add: files, folders or globs of rows, or cells of unskew audit --sql.",
+        flag="argument",
+        metavar="FILE...",
+    )
+    add: bool = option(False, "Add FILE... to the store; the first time with the columns below.")
+    score: str | None = option(None, "The column of the propensity, a probability in [0, 1].", group=COLUMNS)
+    outcome: str | None = option(None, "The column of outcomes (clicks), 0 or 1.", group=COLUMNS)
+    weight: str | None = option(
+        None,
+        "The column of sample weights: how many rows each row stands for.",
+        shown=False,
+        group=COLUMNS,
+    )
+    segment: tuple[str, ...] = option(
+        (), "Watch each value of this column too; may be repeated.", group=COLUMNS
+    )
+    by: str | None = option(
+        None, "Periods: hour, day or week of --time, or the values of a column.", group=COLUMNS
+    )
+    time: str | None = option(None, "The column of times.", group=COLUMNS)
+    zone: str = option(
+        "UTC",
+        "Hours, days and weeks are those of this zone, such as Europe/Paris. Times without a zone are its"
+        " local times.",
+        shown=False,
+        group=COLUMNS,
+    )
+    maturity: str | None = option(
+        None, "How long outcomes may come in after a period's end, such as 7d; until then it is open."
+    )
+    as_of: str | None = option(
+        None,
+        "When the outcomes of FILE... were as they are [when each file was written, UTC].",
+        shown=False,
+    )
+    latest: bool = option(
+        False, "Periods of FILE... are known from them alone: drop what was there.", shown=False
+    )
+    tolerance: float = option(0.05, "Largest relative error of the weights that counts as healthy.")
+    significance: float = option(
+        0.05, "Probability that honest scores are ever called off, however often one looks.", shown=False
+    )
+    value: float | None = option(None, "What a click is worth, for the cost in money.")
+    report: Path | None = option(
+        None, "The report to write [STORE's name, with -report.html at its end].", group=OUTPUT
+    )
+    no_report: bool = option(False, "Only print.", group=OUTPUT)
+    json_file: JsonFile = None
+
+
+def monitor(options: MonitorOptions) -> int:
     """Watch a propensity over time: which period and segment broke, since when, in which way, at what cost.
 
     Exit code 0: healthy, or undecided (which the first word says). 1: miscalibrated now beyond the tolerance.
@@ -93,78 +88,77 @@ def monitor(
     """
     # Read by NumPy when it is loaded. Matrices here are small: a second thread only waits, and loudly.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from unskew.cli.options import refuse
-
-    if add:
-        refuse(context, OF_LOOKING, "with --add, which adds files and judges nothing")
-        columns = {"score": score, "outcome": outcome, "weight": weight, "segment": segment}
-        settings = _settings(store, by, time, zone, maturity, **columns)
-        return _add(store, files, settings, as_of, latest)
-    if files:
+    if options.add:
+        refuse(options, OF_LOOKING, "with --add, which adds files and judges nothing")
+        return _add(options)
+    if options.files:
         raise ParameterError("FILE has no effect without --add", remedy="give --add")
-    refuse(context, OF_ADDING, "without --add FILE...")
-    limits = {"tolerance": tolerance, "significance": significance, "value": value}
-    return _look(store, report, no_report, json, **limits)
+    refuse(options, (*NAMED, "as_of", "latest"), "without --add FILE...")
+    return _look(options)
 
 
-def _settings(
-    store: Path, by: str | None, time: str | None, zone: str, maturity: str | None, **columns: Any
-) -> MonitorSettings | None:
+def _settings(options: MonitorOptions) -> MonitorSettings | None:
     """Return what was asked for, or None where the store exists and nothing was named."""
     from unskew.audit.monitor_store import MonitorSettings, MonitorStore
     from unskew.audit.periods import By
     from unskew.data.stream import Roles
 
-    known = MonitorStore.load(store).settings if store.exists() else None
-    if known is not None and not any((*columns.values(), by, time, maturity, zone != "UTC")):
-        return None
-    score, outcome, weight, segment = columns.values()
+    known = MonitorStore.load(options.store).settings if options.store.exists() else None
     if known is not None:
-        score, outcome = score or known.roles.score, outcome or known.roles.outcome
-        weight, segment = weight or known.roles.weight, segment or list(known.roles.segments)
-        maturity = maturity or known.maturity
-        zone = known.zone if zone == "UTC" else zone
-        wanted = By.of(by, time or (known.by.column if known.by.unit else None)) if by else known.by
-        return MonitorSettings(Roles(score, outcome, weight, tuple(segment)), wanted, zone, maturity)
-    for flag, given in (("--score", score), ("--outcome", outcome), ("--by", by)):
-        if not given:
+        if not options.model_fields_set & {*NAMED}:
+            return None
+        roles = Roles(
+            options.score or known.roles.score,
+            options.outcome or known.roles.outcome,
+            options.weight or known.roles.weight,
+            options.segment or known.roles.segments,
+        )
+        time = options.time or (known.by.column if known.by.unit else None)
+        periods = By.of(options.by, time) if options.by else known.by
+        zone = options.zone if "zone" in options.model_fields_set else known.zone
+        return MonitorSettings(roles, periods, zone, options.maturity or known.maturity)
+    for name in ("score", "outcome", "by"):
+        if not getattr(options, name):
             raise ParameterError(
-                f"{flag} is missing, which a new store needs",
+                f"--{name} is missing, which a new store needs",
                 remedy="give --score, --outcome and --by (day, hour or week with --time, or a column)",
             )
-    roles = Roles(str(score), str(outcome), weight, tuple(dict.fromkeys(segment or ())))
-    return MonitorSettings(roles, By.of(str(by), time), zone, maturity)
+    segments = tuple(dict.fromkeys(options.segment))
+    roles = Roles(str(options.score), str(options.outcome), options.weight, segments)
+    return MonitorSettings(roles, By.of(str(options.by), options.time), options.zone, options.maturity)
 
 
-def _add(
-    store: Path, files: list[str] | None, settings: MonitorSettings | None, as_of: str | None, latest: bool
-) -> int:
+def _add(options: MonitorOptions) -> int:
     from unskew.audit.monitor_add import add
     from unskew.base.progress import progress_bars
     from unskew.cli.places import table_files
     from unskew.data.splitting import moment
 
-    if not files:
+    settings = _settings(options)
+    if not options.files:
         raise ParameterError("there is nothing to add", remedy="give FILE... after --add")
-    when: np.datetime64 | None = None if as_of is None else moment(as_of)
-    given = table_files(files)
+    when = None if options.as_of is None else moment(options.as_of)
+    files = table_files(options.files)
     with progress_bars() as progress:
-        done = add(store, given, settings=settings, as_of=when, latest=latest, progress=progress)
-    known = f"; {done.known:,} known already" if done.known else ""
-    left = f"; {done.closed:,} closed periods stay as they were" if done.closed else ""
-    print(f"Added {done.rows:,} rows of {done.files:,} files{known}{left}.")
-    print(f"{plain(store)}: {done.periods:,} periods, {done.open:,} of them open.")
+        added = add(
+            options.store, files, settings=settings, as_of=when, latest=options.latest, progress=progress
+        )
+    known = f"; {added.known:,} known already" if added.known else ""
+    left = f"; {added.closed:,} closed periods stay as they were" if added.closed else ""
+    print(f"Added {added.rows:,} rows of {added.files:,} files{known}{left}.")
+    print(f"{plain(options.store)}: {added.periods:,} periods, {added.open:,} of them open.")
     return EXIT_HEALTHY
 
 
-def _look(store: Path, report: Path | None, no_report: bool, json: Path | None, **limits: Any) -> int:
+def _look(options: MonitorOptions) -> int:
     from unskew.base.files import whole_file, write_json
     from unskew.cli.places import check_outputs
 
-    if report is not None and no_report:
+    store = options.store
+    if options.report is not None and options.no_report:
         raise ParameterError("--report has no effect with --no-report", remedy="leave one of them out")
-    target = None if no_report else report or store.with_name(f"{store.stem}-report.html")
-    check_outputs({"--json": json, "--report": target}, folders={}, read=[store])
+    target = None if options.no_report else options.report or store.with_name(f"{store.stem}-report.html")
+    check_outputs({"--json": options.json_file, "--report": target}, read=[store])
     if target is not None and target.is_file():
         with target.open(encoding="utf-8", errors="replace") as file:
             head = file.read(2000)
@@ -174,15 +168,15 @@ def _look(store: Path, report: Path | None, no_report: bool, json: Path | None, 
     from unskew.audit.monitor import monitor
     from unskew.cli.monitor_tables import print_monitor
 
-    result = monitor(store, **limits)
+    result = monitor(store, **options.model_dump(include={"tolerance", "significance", "value"}))
     if target is not None:
         from unskew.report.monitor_report import render_monitor_report
 
         page = render_monitor_report(result)
         with whole_file(target) as beside:
             beside.write_text(page, encoding="utf-8", errors="replace")
-    if json is not None:
-        write_json(json, result.to_dict())
+    if options.json_file is not None:
+        write_json(options.json_file, result.to_dict())
     print_monitor(result)
     if target is not None:
         print(f"\nThe report: {plain(target)}")

@@ -10,6 +10,60 @@ from typing import Annotated, Any, Literal
 import typer
 
 from unskew.base.errors import ParameterError
+from unskew.base.settings import option
+
+OUTPUT = "Output"
+
+Clip = float | Literal["auto"]
+JsonFile = Annotated[
+    Path | None, option(None, "Write the figures to this file too.", flag="--json", group=OUTPUT)
+]
+LogFile = Annotated[
+    Path | None,
+    option(
+        None,
+        "Append the progress to this file: a JSON object a line, with rows/s, loss, memory.",
+        flag="--log-json",
+        shown=False,
+        group=OUTPUT,
+    ),
+]
+Device = Annotated[str, option("auto", "auto, cpu, cuda or cuda:1.", shown=False)]
+Seed = Annotated[int, option(0, "Seed of everything that is random.", shown=False, ge=0, le=2**32 - 1)]
+TensorBoardFolder = Annotated[
+    Path | None,
+    option(
+        None,
+        "Write losses for TensorBoard into this folder, if it is installed.",
+        flag="--tensorboard",
+        shown=False,
+        group=OUTPUT,
+    ),
+]
+MLflowLog = Annotated[
+    bool,
+    option(
+        False,
+        "Log losses to MLflow's active run, if it is installed.",
+        flag="--mlflow",
+        shown=False,
+        group=OUTPUT,
+    ),
+]
+Rows = Annotated[
+    tuple[str, ...],
+    option((), "CSV, Parquet or Arrow: files, folders or globs.", flag="argument", metavar="FILE..."),
+]
+OutRows = Annotated[
+    str,
+    option(
+        ...,
+        "The Parquet file to write, or a folder (its name ends in /) of part files.",
+        flag="--out -o",
+        group=OUTPUT,
+    ),
+]
+Overwrite = Annotated[bool, option(False, "Replace an earlier output.", group=OUTPUT)]
 
 FLAGS = {"name": "--data", "root": "--root", "protocol": "--protocol"}
 """Arguments of every loader that have a flag of their own."""

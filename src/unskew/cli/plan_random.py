@@ -3,93 +3,83 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from unskew.base.errors import ParameterError
+from unskew.base.settings import Settings, option
+from unskew.cli.options import OUTPUT, Device, JsonFile, Seed
+from unskew.cli.verb import refuse
+
+FILES = "Columns of scored files"
 
 
-def plan_random(
-    context: typer.Context,
-    first: Annotated[Path, typer.Argument(metavar="RUN | FILE", help="A run folder, or a scored file.")],
-    second: Annotated[
-        Path | None,
-        typer.Argument(metavar="[RUN | FILE]", help="Another one [the main model of the same run]."),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(help="Of runs: a model of each [the main one; of one run naive and the main one]."),
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(help="nll, auc, dcg@K or hits@K; may be repeated [nll, auc, dcg@4]."),
-    ] = None,
-    difference: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="METRIC=NUMBER", help="The difference to tell [as the logs show]; may be repeated."
-        ),
-    ] = None,
-    price: Annotated[float | None, typer.Option(help="What one random impression costs.")] = None,
-    power: Annotated[float, typer.Option(help="The chance to tell a difference that is there.")] = 0.8,
-    level: Annotated[float, typer.Option(help="Confidence of the two-sided test.")] = 0.95,
-    slate: Annotated[int, typer.Option(help="Of run folders: random items shown to a user.")] = 16,
-    user: Annotated[str, typer.Option(help="Of files: the column of users.")] = "user",
-    item: Annotated[str, typer.Option(help="Of files: the column of items.")] = "item",
-    score: Annotated[str, typer.Option(help="Of files: the column of predictions.")] = "conversion",
-    outcome: Annotated[
-        str | None, typer.Option(help="Of files: the column of outcomes [given_conversion, if there].")
-    ] = None,
-    propensity: Annotated[
-        str | None, typer.Option(help="Of files: the column of propensities [rows were shown at random].")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of what is drawn.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the tables in Markdown to this file.")] = None,
-    picture: Annotated[Path | None, typer.Option(help="Write a picture (SVG) to this file.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-) -> None:
+class PlanOptions(Settings):
+    """The options of ``unskew plan-random``."""
+
+    first: Path = option(..., "A run folder, or a scored file.", flag="argument", metavar="RUN_OR_FILE")
+    second: Path | None = option(
+        None,
+        "Another one [the main model of the same run].",
+        flag="argument",
+        metavar="RUN_OR_FILE",
+    )
+    model: tuple[str, ...] = option(
+        (), "Of runs: a model of each [the main one; of one run naive and the main one]."
+    )
+    metric: tuple[str, ...] = option((), "nll, auc, dcg@K or hits@K; may be repeated [nll, auc, dcg@4].")
+    difference: tuple[str, ...] = option(
+        (), "The difference to tell [as the logs show]; may be repeated.", metavar="METRIC=NUMBER"
+    )
+    price: float | None = option(None, "What one random impression costs.")
+    power: float = option(0.8, "The chance to tell a difference that is there.")
+    level: float = option(0.95, "Confidence of the two-sided test.", shown=False)
+    slate: int = option(16, "Of run folders: random items shown to a user.")
+    user: str = option("user", "The column of users.", shown=False, group=FILES)
+    item: str = option("item", "The column of items.", shown=False, group=FILES)
+    score: str = option("conversion", "The column of predictions.", group=FILES)
+    outcome: str | None = option(None, "The column of outcomes [given_conversion, if there].", group=FILES)
+    propensity: str | None = option(
+        None, "The column of propensities [rows were shown at random].", group=FILES
+    )
+    seed: Seed = 0
+    json_file: JsonFile = None
+    markdown: Path | None = option(None, "Write the tables in Markdown to this file.", group=OUTPUT)
+    picture: Path | None = option(None, "Write a picture (SVG) to this file.", group=OUTPUT)
+    device: Device = "auto"
+
+
+def plan_random(options: PlanOptions) -> None:
     """Say how many random impressions tell two models apart, paired by user; from runs or scored files."""
-    from unskew.cli.options import refuse
-    from unskew.cli.places import check_outputs, check_seed
+    from unskew.cli.places import check_outputs
 
-    check_seed(seed)
-    for place in (first, second):
-        if place is not None and not place.exists():
-            raise ParameterError(f"{place} is not there", remedy="give a run folder or a scored file")
-    of_files = ("user", "item", "score", "outcome", "propensity")
-    if first.is_dir():
-        refuse(context, of_files, "on run folders")
+    inputs = [path for path in (options.first, options.second) if path is not None]
+    for path in inputs:
+        if not path.exists():
+            raise ParameterError(f"{path} is not there", remedy="give a run folder or a scored file")
+    columns = ("user", "item", "score", "outcome", "propensity")
+    if options.first.is_dir():
+        refuse(options, columns, "on run folders")
     else:
-        refuse(context, ("model", "slate", "device"), "on scored files")
-    outputs = {"--json": json, "--markdown": markdown, "--picture": picture}
-    check_outputs(outputs, read=[each for each in (first, second) if each is not None])
+        refuse(options, ("model", "slate", "device"), "on scored files")
+    outputs = {"--json": options.json_file, "--markdown": options.markdown, "--picture": options.picture}
+    check_outputs(outputs, read=inputs)
     from unskew.base.files import write_json, write_text
     from unskew.offpolicy.plan import PLANNED_METRICS, plan_random
 
-    columns = {"user": user, "item": item, "score": score}
-    columns |= {name: each for name, each in (("outcome", outcome), ("propensity", propensity)) if each}
     plan = plan_random(
-        first,
-        second,
-        models=tuple(model or ()),
-        metrics=tuple(metric or PLANNED_METRICS),
-        differences=_differences(difference or ()),
-        columns=columns,
-        price=price,
-        power=power,
-        level=level,
-        slate=slate,
-        seed=seed,
-        device=device,
+        options.first,
+        options.second,
+        models=options.model,
+        metrics=options.metric or tuple(PLANNED_METRICS),
+        differences=_differences(options.difference),
+        columns=options.model_dump(include=set(columns), exclude_none=True),
+        **options.model_dump(include={"price", "power", "level", "slate", "seed", "device"}),
     )
-    if json is not None:
-        write_json(json, plan.to_dict())
-    if markdown is not None:
-        write_text(markdown, plan.to_markdown() + "\n")
-    if picture is not None:
-        write_text(picture, plan.svg())
+    if options.json_file is not None:
+        write_json(options.json_file, plan.to_dict())
+    if options.markdown is not None:
+        write_text(options.markdown, plan.to_markdown() + "\n")
+    if options.picture is not None:
+        write_text(options.picture, plan.svg())
     from unskew.cli.console import plain_console
 
     console = plain_console()
@@ -101,16 +91,17 @@ def plan_random(
         console.print(f"Note: {note}", style="dim")
 
 
-def _differences(given: list[str] | tuple[str, ...]) -> dict[str, float]:
-    found = {}
-    for each in given:
-        name, equals, text = each.partition("=")
+def _differences(given: tuple[str, ...]) -> dict[str, float]:
+    """Read ``METRIC=NUMBER``."""
+    differences = {}
+    for pair in given:
+        name, equals, text = pair.partition("=")
         try:
-            found[name] = float(text)
+            differences[name] = float(text)
         except ValueError:
             equals = ""
         if not equals:
             raise ParameterError(
-                f"--difference {each!r} is not METRIC=NUMBER", remedy="write for example auc=0.005"
+                f"--difference {pair!r} is not METRIC=NUMBER", remedy="write for example auc=0.005"
             )
-    return found
+    return differences

@@ -3,75 +3,63 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
-import typer
-
+from unskew.base.settings import Settings, option
 from unskew.cli import RESUME, interrupted
+from unskew.cli.options import Device, JsonFile, Seed
 
 LEAST_WIDTH = 140
 """Columns of the widest table; a narrower terminal wraps its lines."""
 
 
-def reproduce(
-    presets: Annotated[
-        list[str],
-        typer.Argument(
-            help="table-ece, table-ips, table-dr, table-kuairand, table-sota, table-efficiency,"
-            " table-switches, fig-reliability, fig-histogram, fig-ece-vs-performance, or all of these;"
-            " table-grid (every method of the paper with every propensity)."
-        ),
-    ],
-    data: Annotated[
-        str | None,
-        typer.Option(help="coat, yahoo_r3, kuairand or synthetic [coat if it is found, else synthetic]."),
-    ] = None,
-    root: Annotated[Path | None, typer.Option(help="The folder of the dataset's files.")] = None,
-    protocol: Annotated[str, typer.Option(help="honest, or paper (what the published code did).")] = "honest",
-    seeds: Annotated[int, typer.Option(help="Repetitions, trained together.")] = 10,
-    seed: Annotated[int, typer.Option(help="Number of the first repetition.")] = 0,
-    reverse: Annotated[
-        list[str] | None,
-        typer.Option(help="With --protocol paper: a switch to reverse; may be repeated."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The folder [runs/reproduce-PROTOCOL]; finished parts are reused."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    json: Annotated[Path | None, typer.Option(help="Write the comparisons to this file too.")] = None,
-) -> None:
+class ReproduceOptions(Settings):
+    """The options of ``unskew reproduce``."""
+
+    presets: tuple[str, ...] = option(
+        ...,
+        "table-ece, table-ips, table-dr, table-kuairand, table-sota, table-efficiency, table-switches,"
+        " fig-reliability, fig-histogram, fig-ece-vs-performance, or all of these; table-grid (every method"
+        " of the paper with every propensity).",
+        flag="argument",
+        metavar="PRESETS...",
+    )
+    data: str | None = option(
+        None, "coat, yahoo_r3, kuairand or synthetic [coat if it is there, else synthetic]."
+    )
+    root: Path | None = option(None, "The folder of the dataset's files.")
+    protocol: Literal["honest", "paper"] = option("honest", "paper does what the published code did.")
+    seeds: int = option(10, "Repetitions, trained together.")
+    seed: Seed = 0
+    reverse: tuple[str, ...] = option((), "With --protocol paper: a switch to reverse; may be repeated.")
+    out: Path | None = option(None, "The folder [runs/reproduce-PROTOCOL]; finished parts are used again.")
+    device: Device = "auto"
+    json_file: JsonFile = None
+
+
+def reproduce(options: ReproduceOptions) -> None:
     """Print the paper's tables beside the published numbers, and draw its figures."""
     from unskew.base.files import write_text
     from unskew.base.progress import progress_bars
     from unskew.cli.console import plain_console
-    from unskew.cli.places import check_outputs, check_seed
+    from unskew.cli.places import check_outputs
     from unskew.data.datasets import DATASETS
     from unskew.study.reproduce import reproduce as run
     from unskew.study.reproduction import ReproduceConfig
 
-    check_seed(seed)
-    if data is not None:
-        DATASETS.require(data)
-    config = ReproduceConfig(
-        presets=tuple(presets),
-        out=out or Path("runs") / f"reproduce-{protocol}",
-        data=data,
-        root=root,
-        protocol=protocol,  # type: ignore[arg-type]
-        seeds=seeds,
-        seed=seed,
-        device=device,
-        reversed=tuple(reverse or ()),
-    )
-    check_outputs({"--json": json}, folders={"--out": config.out})
+    if options.data is not None:
+        DATASETS.require(options.data)
+    out = options.out or Path("runs") / f"reproduce-{options.protocol}"
+    asked = options.model_dump(exclude={"out", "reverse", "json_file"})
+    config = ReproduceConfig(**asked, out=out, reversed=options.reverse)
+    check_outputs({"--json": options.json_file}, folders={"--out": out})
     try:
         with progress_bars() as progress:
             result = run(config, progress)
     except KeyboardInterrupt:
-        if not config.out.exists():
+        if not out.exists():
             raise
-        interrupted(f"what was finished is in {config.out}. {RESUME}")
+        interrupted(f"what was finished is in {out}. {RESUME}")
     console = plain_console(LEAST_WIDTH)
     for line in (*result.facts.values(), *result.labels, *result.notes):
         console.print(f"  · {line}", style="dim")
@@ -79,7 +67,7 @@ def reproduce(
         for shown in tables:
             console.print(shown.rich())
     for name in result.figures:
-        console.print(f"{name}: {config.out / f'{name}.svg'}")
-    if json is not None:
-        write_text(json, (config.out / "reproduction.json").read_text(encoding="utf-8"))
-    console.print(f"Everything: {config.out}")
+        console.print(f"{name}: {out / f'{name}.svg'}")
+    if options.json_file is not None:
+        write_text(options.json_file, (out / "reproduction.json").read_text(encoding="utf-8"))
+    console.print(f"Everything: {out}")

@@ -3,85 +3,61 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
-import typer
-
-from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
-from unskew.cli.options import LogJson
+from unskew.base.settings import Settings, option
+from unskew.cli.options import Device, LogFile, OutRows, Overwrite
 
 
-def score(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    pairs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...", help="CSV, Parquet or Arrow with users and items: files, folders or globs."
-        ),
-    ],
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out", "-o", help="The Parquet file to write, or a folder (its name ends in /) of part files."
-        ),
-    ],
-    user: Annotated[str | None, typer.Option(help="The column of user ids [as in training].")] = None,
-    item: Annotated[str | None, typer.Option(help="The column of item ids [as in training].")] = None,
-    method: Annotated[str | None, typer.Option(help="Which of the run's models [its main one].")] = None,
-    unseen: Annotated[
-        str | None,
-        typer.Option(
-            help="For an id that was not seen in training: error, nan, average (of a model that reads ids"
-            " alone: the mean over known ones) or other (of one that reads features: what these tell) [other"
-            " with features, else error]."
-        ),
-    ] = None,
-    spread: Annotated[
-        bool,
-        typer.Option(
-            "--spread",
-            help="Also add how far the members of the model disagree: conversion_spread, their standard"
-            " deviation, and conversion_low and conversion_high, between which nine in ten would predict.",
-        ),
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    log_json: LogJson = None,
-) -> None:
+class ScoreOptions(Settings):
+    """The options of ``unskew score``."""
+
+    run: Path = option(..., "A run folder.", flag="argument", metavar="RUN")
+    pairs: tuple[str, ...] = option(
+        ...,
+        "CSV, Parquet or Arrow with users and items: files, folders or globs.",
+        flag="argument",
+        metavar="FILE...",
+    )
+    out: OutRows
+    user: str | None = option(None, "The column of user ids [as in training].")
+    item: str | None = option(None, "The column of item ids [as in training].")
+    method: str | None = option(None, "Which of the run's models [its main one].")
+    unseen: Literal["error", "nan", "other", "average"] | None = option(
+        None,
+        "For an id that was not seen in training: error, nan, average (the mean over known ids; of a model"
+        " that reads ids alone) or other (of a model that reads features: by these) [other with features,"
+        " else error].",
+    )
+    spread: bool = option(
+        False,
+        "Also add how far the members of the model disagree: conversion_spread, their standard deviation, and"
+        " conversion_low and conversion_high, between which nine in ten would predict.",
+    )
+    overwrite: Overwrite = False
+    device: Device = "auto"
+    log_json: LogFile = None
+
+
+def score(options: ScoreOptions) -> None:
     """Add conversion (mean over seeds), its standard deviation, propensity and click_and_conversion to pairs.
 
-    Other columns are carried along; one that is called as an added one becomes given_NAME. Rows are read,
-    scored and written batch by batch: memory does not grow with the files.
+    Other columns stay; one that is called as an added one becomes given_NAME. Rows are read, scored and
+    written batch by batch: memory does not grow with the files.
     """
-    if unseen not in (None, "error", "nan", "other", "average"):
-        raise ParameterError(
-            f"--unseen must be error, nan, other or average, not {unseen!r}", remedy="give one of these"
-        )
-
     from unskew.cli.places import check_outputs, rows_outputs, run_files, table_files
     from unskew.data.row_files import check_rows_target
 
-    file, folder = rows_outputs(out)
-    check_outputs(
-        {**file, "--log-json": log_json}, folders=folder, read=[*run_files(run), *table_files(pairs)]
-    )
-    new = check_rows_target(out, overwrite=overwrite)
+    file, folder = rows_outputs(options.out)
+    read = [*run_files(options.run), *table_files(options.pairs)]
+    check_outputs({**file, "--log-json": options.log_json}, folders=folder, read=read)
+    target = check_rows_target(options.out, overwrite=options.overwrite)
 
     from unskew.base.progress import progress_bars
     from unskew.run.scoring import score_pairs
 
-    with progress_bars(log_json=log_json) as progress:
-        rows = score_pairs(
-            run,
-            pairs,
-            new,
-            user=user,
-            item=item,
-            method=method,
-            unseen=unseen,  # type: ignore[arg-type]
-            spread=spread,
-            device=device,
-            progress=progress,
-        )
-    print(f"{rows:,} pairs scored: {plain(out)}")
+    asked = options.model_dump(include={"user", "item", "method", "unseen", "spread", "device"})
+    with progress_bars(log_json=options.log_json) as progress:
+        rows = score_pairs(options.run, list(options.pairs), target, **asked, progress=progress)
+    print(f"{rows:,} pairs scored: {plain(options.out)}")

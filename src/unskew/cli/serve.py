@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Literal
 
 from unskew.base.errors import ParameterError
+from unskew.base.settings import Settings, option
 
 TOKEN_VARIABLE = "UNSKEW_TOKEN"
 
@@ -16,80 +15,74 @@ LONGEST_TOKEN = 4096
 """Characters of a token."""
 
 
-def serve(
-    context: typer.Context,
-    run: Annotated[Path, typer.Argument(help="A run folder; a new one moved into its place is served next.")],
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 is any that is free.")] = 8000,
-    state: Annotated[
-        Path | None,
-        typer.Option(help="The service's own folder: outcomes, scores that wait for theirs [RUN.serve]."),
-    ] = None,
-    what: Annotated[str, typer.Option(help="all, conversion or propensity, as in export.")] = "all",
-    method: Annotated[str | None, typer.Option(help="Which of the run's models [its main one].")] = None,
-    unseen: Annotated[
-        str | None,
-        typer.Option(
-            help="For an id that was not seen in training: error (422), nan (null) or other (of a model that"
-            " reads features: what these tell) [other with features, else nan]."
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help=f"A file with the token that requests must bear [${TOKEN_VARIABLE}, else none]."),
-    ] = None,
-    max_body: Annotated[int, typer.Option(help="Bytes of a request at most.")] = 2 << 20,
-    max_rows: Annotated[int, typer.Option(help="Rows of a request at most.")] = 10_000,
-    timeout: Annotated[float, typer.Option(help="Seconds for a request to arrive and be answered.")] = 10.0,
-    remember: Annotated[
-        int, typer.Option(help="Rows whose scores wait for outcomes by request id, the latest.")
-    ] = 1 << 20,
-    reload_every: Annotated[float, typer.Option(help="Seconds between looks at the run folder.")] = 1.0,
-    drain: Annotated[float, typer.Option(help="Seconds from SIGTERM to the end of idle connections.")] = 1.0,
-    threads: Annotated[int, typer.Option(help="Of the model, for large requests.")] = 1,
-    log_requests: Annotated[bool, typer.Option("--log-requests", help="A line for every request.")] = False,
-    forget: Annotated[
-        str | None,
-        typer.Option(metavar="MODEL", help="Delete the outcomes of this model from the state, and end."),
-    ] = None,
-) -> None:
+class ServeOptions(Settings):
+    """The options of ``unskew serve``."""
+
+    run: Path = option(
+        ...,
+        "A run folder; a new one moved into its place is served next.",
+        flag="argument",
+        metavar="RUN",
+    )
+    host: str = option("127.0.0.1", "Address to listen at.")
+    port: int = option(8000, "0 is any that is free.")
+    state: Path | None = option(
+        None, "The service's own folder: outcomes, scores that wait for theirs [RUN.serve]."
+    )
+    what: str = option("all", "all, conversion or propensity, as in export.", shown=False)
+    method: str | None = option(None, "Which of the run's models [its main one].")
+    unseen: Literal["error", "nan", "other"] | None = option(
+        None,
+        "For an id that was not seen in training: error (422), nan (null) or other (of a model that reads"
+        " features: by these) [other with features, else nan].",
+    )
+    token_file: Path | None = option(
+        None, f"A file with the token that requests must bear [${TOKEN_VARIABLE}, else none]."
+    )
+    max_body: int = option(2 << 20, "Bytes of a request at most.", shown=False)
+    max_rows: int = option(10_000, "Rows of a request at most.", shown=False)
+    timeout: float = option(10.0, "Seconds for a request to arrive and be answered.", shown=False)
+    remember: int = option(
+        1 << 20, "Rows whose scores wait for outcomes by request id, the latest.", shown=False
+    )
+    reload_every: float = option(1.0, "Seconds between looks at the run folder.", shown=False)
+    drain: float = option(1.0, "Seconds from SIGTERM to the end of idle connections.", shown=False)
+    threads: int = option(1, "Threads of the model, for large requests.")
+    log_requests: bool = option(False, "A line for every request.")
+    forget: str | None = option(
+        None, "Delete the outcomes of this model from the state, and end.", metavar="MODEL"
+    )
+
+
+def serve(options: ServeOptions, own_code: tuple[Path, ...]) -> None:
     """Serve a run: POST /score and /outcomes; GET /calibration, /metrics, /model, /healthz and /readyz."""
     from unskew.serve.settings import ServeSettings, require_packages
 
     require_packages()
+    same = {"run", "what", "method", "unseen", "host", "port", "timeout", "remember", "drain", "threads"}
     settings = ServeSettings(
-        run=run,
-        state=state or Path(f"{os.path.normpath(run)}.serve"),
-        what=what,
-        method=method,
-        unseen=unseen,  # type: ignore[arg-type]
-        host=host,
-        port=port,
-        token=_token(token_file),
-        body_bytes=max_body,
-        rows=max_rows,
-        timeout=timeout,
-        remember=remember,
-        look_every=reload_every,
-        drain=drain,
-        threads=threads,
-        log_requests=log_requests,
-        own_code=context.obj or (),
+        **options.model_dump(include=same | {"log_requests"}),
+        state=options.state or Path(f"{os.path.normpath(options.run)}.serve"),
+        token=_token(options.token_file),
+        body_bytes=options.max_body,
+        rows=options.max_rows,
+        look_every=options.reload_every,
+        own_code=own_code,
     )
 
     from unskew.cli.places import check_outputs
 
-    check_outputs({}, folders={"--state": settings.state}, read=[run])
+    check_outputs({}, folders={"--state": settings.state}, read=[options.run])
 
-    if forget is not None:
+    if options.forget is not None:
         from unskew.serve.store import forget_model
 
-        forget_model(settings.state, forget)
-        print(f"forgot the outcomes of {forget}")
+        forget_model(settings.state, options.forget)
+        print(f"forgot the outcomes of {options.forget}")
         return
     from unskew.serve.server import serve as serve_run
 
-    serve_run(settings, ready=lambda address: print(f"serving {run} at {address}", flush=True))
+    serve_run(settings, ready=lambda address: print(f"serving {options.run} at {address}", flush=True))
 
 
 def _token(file: Path | None) -> str | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
+from unskew.base.settings import Settings, option
 from unskew.cli import RESUME, interrupted
-from unskew.cli.options import LogJson, MLflow, TensorBoard
+from unskew.cli.options import OUTPUT, Device, JsonFile, LogFile, MLflowLog, TensorBoardFolder
+from unskew.cli.verb import refuse
 
 if TYPE_CHECKING:
     from unskew.study.engine import StudyResult
@@ -20,41 +20,41 @@ OF_GRIDS = ("data", "root", "out", "seeds", "protocol", "device")
 """Options of a study."""
 
 
-def study(
-    context: typer.Context,
-    what: Annotated[
-        str | None, typer.Argument(metavar="FILE.toml | NAME", help="A grid, or a name from --list.")
-    ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the named studies.")] = False,
-    data: Annotated[str | None, typer.Option(help="With a name: the dataset [synthetic].")] = None,
-    root: Annotated[str | None, typer.Option(help="With a name: the folder of the dataset's files.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The study's folder [studies/NAME].")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Repetitions, instead of the grid's.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="honest or paper, instead of the grid's.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    json: Annotated[Path | None, typer.Option(help="Write the summaries to this file too.")] = None,
-    log_json: LogJson = None,
-    tensorboard: TensorBoard = None,
-    mlflow: MLflow = False,
-) -> None:
+class StudyOptions(Settings):
+    """The options of ``unskew study``."""
+
+    what: str | None = option(
+        None, "A grid, or a name from --list.", flag="argument", metavar="FILE.toml_OR_NAME"
+    )
+    list_all: bool = option(False, "List the named studies.", flag="--list")
+    data: str | None = option(None, "With a name: the dataset [synthetic].")
+    root: str | None = option(None, "With a name: the folder of the dataset's files.")
+    out: Path | None = option(None, "The study's folder [studies/NAME].", group=OUTPUT)
+    seeds: int | None = option(None, "Repetitions, instead of the grid's.")
+    protocol: str | None = option(None, "honest or paper, instead of the grid's.")
+    device: Device = "auto"
+    json_file: JsonFile = None
+    log_json: LogFile = None
+    tensorboard: TensorBoardFolder = None
+    mlflow: MLflowLog = False
+
+
+def study(options: StudyOptions) -> None:
     """Run a grid, or resume it; write one long table of all numbers, and summaries of it."""
-    from unskew.cli.options import refuse
+    from unskew.cli.places import check_outputs, plain_name
     from unskew.study.named import NAMED, named_grid, show_studies
 
-    if list_:
-        refuse(context, ("what", *OF_GRIDS, "json"), "with --list")
+    if options.list_all:
+        refuse(options, ("what", *OF_GRIDS, "json_file"), "with --list")
         _print(show_studies())
         return
+    what = options.what
     if what is None:
         raise ParameterError("study needs a TOML file or a name", remedy="see unskew study --list")
-    changes: dict[str, Any] = {
-        name: value for name, value in (("seeds", seeds), ("protocol", protocol)) if value is not None
-    }
-    from unskew.cli.places import check_outputs, plain_name
-
-    check_outputs({"--json": json}, read=[] if what in NAMED else [what])
+    changes: dict[str, Any] = options.model_dump(include={"seeds", "protocol"}, exclude_none=True)
+    check_outputs({"--json": options.json_file}, read=[] if what in NAMED else [what])
     if what in NAMED:
-        grid = named_grid(what, data or "synthetic", root, **changes)
+        grid = named_grid(what, options.data or "synthetic", options.root, **changes)
     else:
         from unskew.study.grid import read_grid
 
@@ -62,12 +62,15 @@ def study(
             raise ParameterError(
                 f"no study is called {what!r}", remedy=f"give a TOML file or one of {', '.join(NAMED)}"
             )
-        refuse(context, ("data", "root"), f"on {what}, which names its datasets", "leave it out, or edit it")
+        refuse(options, ("data", "root"), f"on {what}, which names its datasets", "leave it out, or edit it")
         grid = read_grid(what, **changes)
-    target = out or Path("studies") / plain_name(grid.name, "the study's name")
-    folders = {"--out": target} | ({} if tensorboard is None else {"--tensorboard": tensorboard})
-    check_outputs({"--json": json, "--log-json": log_json}, folders=folders)
-    _run(grid, target, device, json, log_json=log_json, tensorboard=tensorboard, mlflow=mlflow)
+    target = options.out or Path("studies") / plain_name(grid.name, "the study's name")
+    logs = options.model_dump(include={"log_json", "tensorboard", "mlflow"})
+    folders = {"--out": target} | (
+        {} if logs["tensorboard"] is None else {"--tensorboard": logs["tensorboard"]}
+    )
+    check_outputs({"--json": options.json_file, "--log-json": options.log_json}, folders=folders)
+    _run(grid, target, options.device, options.json_file, **logs)
 
 
 def _run(grid: Grid, out: Path, device: str, json: Path | None, **logs: Any) -> None:
@@ -81,16 +84,16 @@ def _run(grid: Grid, out: Path, device: str, json: Path | None, **logs: Any) -> 
         if not out.exists():
             raise
         interrupted(f"what was finished is in {out}. {RESUME}")
-    made = result.summaries()
+    summaries = result.summaries()
     result.write_pages()
     if json is not None:
         from unskew.base.files import write_json
 
-        figures = {name: summary.to_dict() for name, summary in made.items()}
+        figures = {name: summary.to_dict() for name, summary in summaries.items()}
         write_json(json, {"name": grid.name, "notes": list(result.notes), **figures})
     for note in result.notes:
         print(f"· {plain(note)}")
-    for summary in made.values():
+    for summary in summaries.values():
         _print(summary.shown())
     print(f"\nThe long table: {plain(out / 'table.parquet')}; as a page: {plain(out / 'tables.html')}")
 
@@ -99,5 +102,5 @@ def _print(shown: Any) -> None:
     from unskew.cli.console import plain_console
 
     console = plain_console()
-    for part in shown.fitting(console.width):
-        console.print(part.rich())
+    for table in shown.fitting(console.width):
+        console.print(table.rich())

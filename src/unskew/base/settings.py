@@ -1,0 +1,140 @@
+"""Records of typed fields with a help text each; a wrong or unknown value is an error of one line.
+
+The options of every verb, and the configuration of a run, are such records.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from unskew.base.errors import ParameterError, UnskewError
+
+EXPECTED = {
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "path_type": "a path",
+    "tuple_type": "a list",
+    "dict_type": "a table of names and values",
+    "model_type": "a table of names and values",
+}
+"""The words for the kind of value that a field takes, by pydantic's kind of error."""
+
+BOUNDS = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "above"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "below"),
+}
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    flag: str = "",
+    shown: bool = True,
+    group: str = "",
+    metavar: str = "",
+    **limits: Any,
+) -> Any:
+    """Declare a field.
+
+    Parameters
+    ----------
+    flag
+        Its name on the command line; by default the field's own. ``"--out -o"`` names two.
+    shown
+        Whether ``--help`` lists it; ``--help-all`` lists all fields.
+    group
+        The heading in the help.
+    metavar
+        What stands for the value in the help; without a leading dash in ``flag`` it is an argument.
+    limits
+        Bounds that pydantic checks, such as ``ge=1``.
+    """
+    extra = {"flag": flag, "shown": shown, "group": group, "metavar": metavar}
+    return Field(
+        default, description=help, json_schema_extra={k: v for k, v in extra.items() if v != ""}, **limits
+    )
+
+
+class Settings(BaseModel):
+    """A frozen record of options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def read(
+        cls, values: Mapping[str, Any], name_of: Callable[[Sequence[str]], str], where: str = ""
+    ) -> Self:
+        """Check values and return the record.
+
+        Parameters
+        ----------
+        name_of
+            Gives the name of a field in a message from its path.
+        where
+            The file that the values come from.
+        """
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise refusal(error, cls, name_of, where) from None
+
+
+def refusal(
+    error: ValidationError, model: type[BaseModel], name_of: Callable[[Sequence[str]], str], where: str = ""
+) -> UnskewError:
+    """Return the first problem that pydantic found as an error of one line."""
+    problems = error.errors()
+    first = problems[0]
+    path = [str(step) for step in first["loc"]]
+    raised = first.get("ctx", {}).get("error")
+    if isinstance(raised, UnskewError):
+        return raised
+    name = name_of(path)
+    if first["type"] == "extra_forbidden":
+        known = _names_at(model, path[:-1])
+        near = difflib.get_close_matches(path[-1], known, n=1)
+        remedy = f"use {name_of([*path[:-1], near[0]])}" if near else f"use one of {', '.join(known)}"
+        return ParameterError(f"there is no option {name}", where=where or None, remedy=remedy)
+    if first["type"] == "missing":
+        return ParameterError(f"{name} is missing", where=where or None, remedy=f"give {name}")
+    # A field of several types has a problem for each of them.
+    same = [each for each in problems if each["loc"][:-1] == first["loc"][:-1]] if len(path) > 1 else [first]
+    same = [each for each in same if each["input"] is first["input"]]
+    expected = " or ".join(dict.fromkeys(_expected(each) for each in same))
+    problem = f"{name} must be {expected}, not {first['input']!r}"
+    return ParameterError(problem, where=where or None, remedy="give another value, or leave it out")
+
+
+def _expected(problem: Mapping[str, Any]) -> str:
+    """Say what a value should be."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "literal_error":
+        return str(context["expected"]).replace("'", "")
+    if kind in BOUNDS:
+        limit, words = BOUNDS[kind]
+        return f"{words} {context[limit]:,}"
+    return EXPECTED.get(kind, problem["msg"].removeprefix("Input should be "))
+
+
+def _names_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """Return the names of the fields of a record, or of one inside it."""
+    for step in path:
+        inner = model.model_fields[step].annotation if step in model.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break
+        model = cast("type[BaseModel]", inner)
+    return list(model.model_fields)
