@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -63,7 +63,7 @@ def option(
     limits
         Bounds that pydantic checks, such as ``ge=1``.
     """
-    extra = {"flag": flag, "shown": shown, "group": group, "metavar": metavar}
+    extra: dict[str, Any] = {"flag": flag, "shown": shown, "group": group, "metavar": metavar}
     return Field(
         default, description=help, json_schema_extra={k: v for k, v in extra.items() if v != ""}, **limits
     )
@@ -127,7 +127,7 @@ def _expected(problem: Mapping[str, Any]) -> str:
     if kind in BOUNDS:
         limit, words = BOUNDS[kind]
         return f"{words} {context[limit]:,}"
-    return EXPECTED.get(kind, problem["msg"].removeprefix("Input should be "))
+    return EXPECTED.get(kind, str(problem["msg"]).removeprefix("Input should be "))
 
 
 def _names_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
@@ -136,5 +136,5 @@ def _names_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
         inner = model.model_fields[step].annotation if step in model.model_fields else None
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
             break
-        model = cast("type[BaseModel]", inner)
+        model = inner
     return list(model.model_fields)

@@ -198,7 +198,7 @@ def _query(options: AuditOptions) -> str:
         score=_required(options, "score"),
         outcome=_required(options, "outcome"),
         weight=options.weight,
-        dialect=str(options.sql),
+        dialect=options.sql,  # type: ignore[arg-type]
         segments=options.segment,
         by=None if options.by is None else By.of(options.by, options.time),
         boolean_outcome=options.boolean_outcome,
@@ -217,7 +217,7 @@ def _audited(options: AuditOptions, rows: list[str]) -> AuditResult:
     if options.run:
         from unskew.audit.engines import require_runnable, run_query
 
-        require_runnable(str(options.sql))
+        require_runnable(options.sql)  # type: ignore[arg-type]
         counted = run_query(rows[0], **columns)  # type: ignore[arg-type]
         return audit_cells(counted, where=rows[0], roles=Roles(**columns), **limits)  # type: ignore[arg-type]
     if options.cells is not None:
