@@ -151,6 +151,6 @@ def trained(backbone: Backbone, seeds, *, in_one_go: bool = True, epochs: int = 
         Schedule(epochs=epochs, learning_rate=0.01, weight_decay=0.0, patience=None),
         replicas=len(seeds),
         validate=None,
-        tracker=SILENT,
+        tracker=SILENT.task("training", 1),
     )
     return network

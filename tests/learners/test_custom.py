@@ -62,7 +62,7 @@ def trained(backbone, seeds=SEEDS):
         Schedule(epochs=EPOCHS, learning_rate=0.01, weight_decay=1e-3, patience=None),
         replicas=len(seeds),
         validate=None,
-        tracker=SILENT,
+        tracker=SILENT.task("training", 1),
     )
     return network
 

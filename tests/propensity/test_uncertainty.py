@@ -333,7 +333,7 @@ class TestBatchEnsemble:
             Schedule(epochs=3, learning_rate=0.01, weight_decay=0.5, patience=None),
             replicas=1,
             validate=None,
-            tracker=SILENT,
+            tracker=SILENT.task("training", 1),
         )
         for name, value in network.state_dict().items():
             changed = not torch.equal(value, before[name])

@@ -52,7 +52,7 @@ def upwards(w):
     return -w
 
 
-def walk(valleys, *, patience=2, epochs=30, loss=upwards, selects=True, tracker=SILENT):
+def walk(valleys, *, patience=2, epochs=30, loss=upwards, selects=True, tracker=None):
     """Replica k walks upwards; its validation loss is ``valleys[k](w)``."""
     walker = Walker(len(valleys))
 
@@ -67,7 +67,7 @@ def walk(valleys, *, patience=2, epochs=30, loss=upwards, selects=True, tracker=
         Schedule(epochs=epochs, learning_rate=RATE, weight_decay=0.0, patience=patience),
         replicas=len(valleys),
         validate=validate if selects else None,
-        tracker=tracker,
+        tracker=tracker or SILENT.task("walk", epochs),
     )
     return walker.w.detach(), history
 
@@ -166,7 +166,7 @@ def test_a_step_changes_the_networks_it_trains_and_no_others():
         Schedule(epochs=3, learning_rate=RATE, weight_decay=0.0, patience=None),
         replicas=2,
         validate=None,
-        tracker=SILENT,
+        tracker=SILENT.task("training", 1),
     )
     torch.testing.assert_close(first.w.detach(), torch.full((2,), 3 * RATE))
     assert not second.w.any()
@@ -201,7 +201,7 @@ def test_passes_alternate_by_epoch_and_steps_by_batch():
             Schedule(epochs=2, learning_rate=RATE, weight_decay=0.0, patience=None),
             replicas=1,
             validate=None,
-            tracker=SILENT,
+            tracker=SILENT.task("training", 1),
         )
         assert seen == 2 * expected
 
@@ -216,7 +216,7 @@ def test_weight_decay_pulls_to_zero():
         Schedule(epochs=5, learning_rate=RATE, weight_decay=0.1, patience=None),
         replicas=1,
         validate=None,
-        tracker=SILENT,
+        tracker=SILENT.task("training", 1),
     )
     torch.testing.assert_close(walker.w.detach(), torch.tensor([0.5]), atol=0.01, rtol=0)
 

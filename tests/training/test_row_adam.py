@@ -234,7 +234,7 @@ def fitted(backbone: Backbone, seeds=(0, 1), *, decay=0.0, epochs=3, device="cpu
         Schedule(epochs, LR, decay, None),
         replicas=len(seeds),
         validate=None,
-        tracker=SILENT,
+        tracker=SILENT.task("training", 1),
     )
     return network, torch.tensor(history.train["fit"])
 
@@ -314,7 +314,7 @@ class TestNetworks:
             Schedule(2, LR, 0.1, None),
             replicas=1,
             validate=None,
-            tracker=SILENT,
+            tracker=SILENT.task("training", 1),
         )
         assert all(torch.equal(value, before[name]) for name, value in networks["b"].state_dict().items())
         assert not torch.equal(networks["a"].user.weight, MF(dim=3).build(schema, [0]).user.weight)
@@ -343,7 +343,7 @@ class TestNetworks:
             Schedule(6, LR, 0.0, 2),
             replicas=1,
             validate=validate,
-            tracker=SILENT,
+            tracker=SILENT.task("training", 1),
         )
         assert history.best_epoch == [1]
         assert torch.equal(network.user.weight, seen[1])
@@ -363,7 +363,7 @@ class TestNetworks:
                 Schedule(2, LR, 0.1, None),
                 replicas=1,
                 validate=None,
-                tracker=SILENT,
+                tracker=SILENT.task("training", 1),
             )
         assert all(table.lazy is None for table in tables_of(network))
 

@@ -44,6 +44,9 @@ NORMAL_95 = 1.96
 MOST_TILT, BISECTIONS = 60.0, 40
 """Where a saddlepoint is looked for, in units of the largest step, and how closely: to 1e-10."""
 
+SMALLEST_STEP_SCORE = 1e-100
+"""Scores below are taken as this one where a click at a score is weighed: 1/p̂ of the least double overflows."""
+
 NEAR = 0.01
 """Standard deviations within which a value is the mean: the p-value is 1."""
 
@@ -346,9 +349,9 @@ def _differences(sums: Array, outcome_weight: Array) -> Array:
     for sign, (own, weights) in zip((1, -1), sides, strict=True):
         rows, chance, row_weight = _draws(own, weights, factor)
         total = sign * np.where(own[0].sum(axis=-1) > 0, own[1].sum(axis=-1), np.nan)[:, np.newaxis]
-        step = np.divide(
-            row_weight * own[1], own[3] * total, out=np.zeros_like(rows), where=rows * chance > 0
-        )
+        # A click at a score near 0 is as good as impossible, however near: its step must not overflow.
+        score = np.maximum(own[3], SMALLEST_STEP_SCORE * own[1])
+        step = np.divide(row_weight * own[1], score * total, out=np.zeros_like(rows), where=rows * chance > 0)
         draws.append((rows, chance, step))
         means.append(own[4].sum(axis=-1) / total[:, 0])
     rows, chance, step = (np.concatenate(pair, axis=1) for pair in zip(*draws, strict=True))

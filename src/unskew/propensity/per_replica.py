@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -248,7 +248,7 @@ class PerReplica:
         first: Any = self.models[0]
         stacked: dict[str, NDArray[Any]] = {
             each.name: np.stack([np.asarray(getattr(model, each.name)) for model in self.models])
-            for each in fields(first)
+            for each in (fields(first) if is_dataclass(first) else ())
         }
         stacked["offset"] = np.asarray(self.offsets)
         return {name: torch.as_tensor(values) for name, values in stacked.items()}
