@@ -45,7 +45,7 @@ MOST_TILT, BISECTIONS = 60.0, 40
 """Where a saddlepoint is looked for, in units of the largest step, and how closely: to 1e-10."""
 
 SMALLEST_STEP_SCORE = 1e-100
-"""Scores below are taken as this one where a click at a score is weighed: 1/p̂ of the least double overflows."""
+"""Least score that weighs a click in the test of segments: 1/p̂ of the smallest double overflows."""
 
 NEAR = 0.01
 """Standard deviations within which a value is the mean: the p-value is 1."""
