@@ -39,6 +39,10 @@ from unskew.debias.classifier import DebiasedClassifier as DebiasedClassifier
 from unskew.debias.evaluation import evaluate as evaluate
 from unskew.debias.evaluation import evaluate_members as evaluate_members
 from unskew.learners import Custom as Custom
+from unskew.learners.learner import Blend as Blend
+from unskew.learners.learner import Learner as Learner
+from unskew.learners.linear import Linear as Linear
+from unskew.learners.trees import Trees as Trees
 from unskew.metrics import CalibrationSketch as CalibrationSketch
 from unskew.metrics.sample_weight import sample_weight as sample_weight
 from unskew.offpolicy import Comparison as Comparison

@@ -9,14 +9,21 @@ from unskew.learners.backbone import Backbone, Network
 from unskew.learners.batch_ensemble import BatchEnsemble
 from unskew.learners.custom import Custom
 from unskew.learners.intercept import Intercept, UserIntercept
+from unskew.learners.learner import Blend, Learner
+from unskew.learners.linear import Linear
+from unskew.learners.trees import Trees
 
 __all__ = [
     "BACKBONES",
     "Backbone",
     "BatchEnsemble",
+    "Blend",
     "Custom",
     "Intercept",
+    "Learner",
+    "Linear",
     "Network",
+    "Trees",
     "UserIntercept",
     "make_backbone",
 ]

@@ -1,0 +1,102 @@
+"""Rows as plain arrays, for learners without a network. Importable without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.base.seeds import splitmix64, stream
+from unskew.data.rows import Rows
+from unskew.data.schema import Field, Schema
+
+Floats = NDArray[np.float64]
+
+
+class Coded(NamedTuple):
+    """A field of codes and its columns."""
+
+    field: Field
+    codes: NDArray[np.int32]
+    """``[n, width]``; −1 where a bag has no more values."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Values of a schema's fields for n rows.
+
+    Parameters
+    ----------
+    codes
+        Columns of the user, the item, and of all categories and bags in the order of the schema.
+    numbers
+        Columns of all numbers, in the order of the schema.
+    key
+        A hash of each row's ids. Folds follow from it, so that they do not depend on the order of rows.
+    """
+
+    schema: Schema
+    codes: NDArray[np.int32]
+    numbers: NDArray[np.float32]
+    key: NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def take(self, rows: NDArray[np.integer] | NDArray[np.bool_] | slice) -> Table:
+        """Return some of the rows."""
+        return Table(self.schema, self.codes[rows], self.numbers[rows], self.key[rows])
+
+    def blocks(self, size: int) -> Iterator[tuple[slice, Table]]:
+        """Cut the rows into blocks."""
+        for start in range(0, len(self), size):
+            rows = slice(start, min(start + size, len(self)))
+            yield rows, self.take(rows)
+
+    @cached_property
+    def coded(self) -> list[Coded]:
+        """The fields that have codes, ids first."""
+        fields = [self.schema.user, self.schema.item]
+        fields += [field for field in self.schema.features if field.kind != "number"]
+        ends = np.cumsum([field.width for field in fields])
+        return [
+            Coded(field, self.codes[:, end - field.width : end])
+            for field, end in zip(fields, ends, strict=True)
+        ]
+
+    def folds(self, count: int, seed: int) -> NDArray[np.int64]:
+        """Return a fold for each row: a function of its ids and the seed."""
+        mixed = splitmix64(self.key + np.uint64(stream(seed, "folds of encodings")))
+        return (mixed % np.uint64(count)).astype(np.int64)
+
+
+class Examples(NamedTuple):
+    """Rows with a target and a weight each."""
+
+    rows: Table
+    target: Floats
+    weight: Floats
+
+    def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> Examples:
+        """Return some of the examples."""
+        return Examples(self.rows.take(rows), self.target[rows], self.weight[rows])
+
+
+def table_of(schema: Schema, rows: Rows, hashes: tuple[NDArray[np.int64], NDArray[np.int64]]) -> Table:
+    """Return rows ``[1, n]`` as plain arrays.
+
+    Parameters
+    ----------
+    hashes
+        Hashes of the ids by the codes of users, and of items; whoever is not known has the last.
+    """
+    user, item = rows.user[0].numpy(), rows.item[0].numpy()
+    columns = [user[:, None], item[:, None], *([rows["codes"][0].numpy()] if "codes" in rows else [])]
+    numbers = rows["numbers"][0].numpy() if "numbers" in rows else np.empty((len(user), 0), np.float32)
+    of_user, of_item = (np.append(values, 0).view(np.uint64) for values in hashes)
+    key = of_user[user] + splitmix64(of_item)[item]
+    return Table(schema, np.hstack(columns).astype(np.int32), numbers, key)
