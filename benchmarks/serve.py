@@ -334,7 +334,9 @@ HOSTILE: dict[str, tuple[bytes, bytes]] = {
 
 async def warm(service: Service) -> None:
     client = Client(service.port)
-    await client.ask("POST", "/outcomes", b'{"outcomes": [{"score": 0.5, "outcome": 1}]}')
+    _, body = await client.ask("POST", "/score", b'{"rows": [{"user": 1, "item": 2}]}')
+    outcome = {"request": json.loads(body)["request"], "outcome": 1}
+    await client.ask("POST", "/outcomes", json.dumps({"outcomes": [outcome]}).encode())
     client.close()
 
 

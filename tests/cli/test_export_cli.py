@@ -51,14 +51,9 @@ def pairs(tmp_path):
 
 def answers(path, pairs) -> np.ndarray:
     runtime = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    told = runtime.get_modelmeta().custom_metadata_map
-    table, codes = pq.read_table(pairs), {}
-    for name in ("user", "item"):
-        code_of = {each: code for code, each in enumerate(json.loads(told[f"{name}s"]))}
-        codes[name] = np.array(
-            [code_of.get(str(each), -1) for each in table[told[f"{name}_column"]].to_pylist()]
-        )
-    return runtime.run(None, codes)[0]
+    table = pq.read_table(pairs)
+    ids = {name: np.array(list(map(str, table[name].to_pylist())), object) for name in ("user", "item")}
+    return runtime.run(None, ids)[0]
 
 
 def scored(run, pairs, *further: str) -> pa.Table:
@@ -115,7 +110,6 @@ def test_with_folds_it_says_that_score_differs(run, tmp_path, capsys):
         (["nowhere", "-o", "m.onnx"], ["nowhere", "is not a folder"]),
         ([".", "-o", "m.onnx"], ["config.toml is missing"]),
         (["{run}", "-o", "m.onnx", "--what", "clicks"], ["--what must be all, conversion or propensity"]),
-        (["{run}", "-o", "m.onnx", "--inputs", "text"], ["--inputs must be raw or codes, not 'text'"]),
         (["{run}", "-o", "m.onnx", "--method", "mrdr"], ["no method 'mrdr'", "naive, ips_raw, ips"]),
         (
             ["{run}", "-o", "m.onnx", "--what", "propensity", "--method", "ips"],

@@ -71,7 +71,7 @@ def export(run: Path, folder: Path) -> Path:
     from unskew.serve.runs import model_name
 
     target = folder / f"{model_name(digest_of(run), 'all', None)}.onnx"
-    export_run(run, target, inputs="raw")
+    export_run(run, target)
     return target
 
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -85,7 +84,7 @@ def served(app, model) -> ServedModel:
     """Put an exported model into the folder of the service, and serve it."""
     shutil.copy(model, app.store.models)
     app.store.serve(model.stem, "kind")
-    app.model = ServedModel(app.store.file(model.stem), app.settings.unseen, 1, app.settings.rows)
+    app.model = ServedModel(app.store.file(model.stem), app.settings.unseen, app.settings.max_rows)
     return app.model
 
 
@@ -93,18 +92,18 @@ def served(app, model) -> ServedModel:
 def serve(ids_model, tmp_path):
     """Run a test's questions against a new application, whose state is that of the one before."""
 
-    def run(questions, model=ids_model, **changed):
-        settings = ServeSettings(run=tmp_path, state=tmp_path / "state", remember=4096, rows=1000)
-        settings = replace(settings, **changed)
+    def run(questions, model=ids_model, token=None, **changed):
+        settings = ServeSettings(run=tmp_path, state=tmp_path / "state", remember=4096, max_rows=1000)
+        settings = settings.model_copy(update=changed)
         logs.configure()
 
         async def main():
-            store = Store(settings.state, settings.remember)
+            store = Store(settings.folder, settings.remember)
             try:
                 shutil.copy(model, store.models)
-                ready = ServedModel(store.file(model.stem), settings.unseen, 1, settings.rows)
+                ready = ServedModel(store.file(model.stem), settings.unseen, settings.max_rows)
                 store.serve(model.stem, "kind")
-                app = Service(settings, store, ready)
+                app = Service(settings, token, store, ready)
                 return await questions(app)
             finally:
                 store.close()
@@ -125,15 +124,14 @@ async def rows_counted(app, model=None) -> int:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 900])
-@pytest.mark.parametrize("form", ["rows", "columns"])
-def test_scores_are_those_of_unskew_score(serve, ids_run, rows, form):
+def test_scores_are_those_of_unskew_score(serve, ids_run, rows):
     pairs = pa.table(
         {
             "user": pa.array([each % 50 for each in range(rows)], pa.int64()),
             "item": pa.array([each % 40 for each in range(rows)], pa.int64()),
         }
     )
-    answer = one(serve, "/score", {form: pairs.to_pylist() if form == "rows" else pairs.to_pydict()})
+    answer = one(serve, "/score", {"rows": pairs.to_pylist()})
     assert answer.status == 200
     expected = us.score(ids_run, pairs)["conversion"].to_numpy() if rows else []
     np.testing.assert_allclose(answer.json["scores"], expected, atol=FLOAT32)
@@ -181,13 +179,11 @@ def test_a_model_of_ids_alone_has_no_other_features(serve):
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("left_out", [(), ("country", "tags"), ("price",)])
-@pytest.mark.parametrize("form", ["rows", "columns"])
-def test_features_get_what_score_gives_them(serve, features_run, features_model, known, left_out, form):
+def test_features_get_what_score_gives_them(serve, features_run, features_model, known, left_out):
     frame = part(table(3000), known=known).slice(0, 60).drop_columns(list(left_out))
     fields = ("user", "item", "country", "price", "tags", "position", "noise")
     asked = frame.select([name for name in fields if name in frame.column_names])
-    body = {form: asked.to_pylist() if form == "rows" else asked.to_pydict()}
-    answer = one(serve, "/score", body, settings={"model": features_model}).json
+    answer = one(serve, "/score", {"rows": asked.to_pylist()}, settings={"model": features_model}).json
     expected = us.score(features_run, frame)
     np.testing.assert_allclose(answer["scores"], expected["conversion"].to_numpy(), atol=FLOAT32)
     assert answer["unknown_users"] == sum(expected["unseen_user"].to_pylist())
@@ -243,8 +239,7 @@ BAD_ROWS = [
     (b'{"rows": [{"user": "\\ud800", "item": 1}]}', "Invalid JSON"),
     (b'{"rows": [{"user": "\xff", "item": 1}]}', "Invalid JSON"),
     (b"[]", "should be an object"),
-    ({}, "has not one of rows and columns"),
-    ({"rows": [], "columns": {"user": [], "item": []}}, "has not one of rows and columns"),
+    ({}, "Field required"),
     ({"rows": [], SECRET: 1}, "not permitted"),
     ({"rows": 7}, "should be a valid array"),
     ({"rows": [7]}, "row 0: Input should be an object"),
@@ -256,9 +251,6 @@ BAD_ROWS = [
     ({"rows": [{"user": True, "item": 1}]}, "row 0, field 'user': is not"),
     ({"rows": [{"user": 2**63, "item": 1}]}, "row 0, field 'user': is not"),
     ({"rows": [{"user": SECRET * 100, "item": 1}]}, "row 0, field 'user': is not"),
-    ({"columns": {"user": [1], "item": [1, 2]}}, "columns differ in length"),
-    ({"columns": {"user": SECRET, "item": [1]}}, "field 'user': is not"),
-    ({"columns": {"user": [1]}}, "field 'item': Field required"),
 ]
 
 
@@ -302,7 +294,7 @@ def test_other_content_is_refused(serve):
 
 def test_a_body_beyond_the_limit_is_refused_however_it_comes(serve):
     large = json.dumps({"rows": [{"user": 1, "item": 2}] * 50}).encode()
-    settings = {"body_bytes": 500}
+    settings = {"max_body": 500}
     whole = one(serve, "/score", large, settings=settings)
     pieces = one(serve, "/score", chunks=[large[:400], large[400:800], large[800:]], settings=settings)
     for answer in (whole, pieces):
@@ -316,16 +308,11 @@ def test_a_body_in_pieces_is_one(serve):
     assert one(serve, "/score", chunks=[whole[:5], whole[5:9], whole[9:]]).status == 200
 
 
-@pytest.mark.parametrize(
-    "body", [PAIR, {"columns": {"user": [1], "item": [2]}}, {"outcomes": [{"score": 0.5, "outcome": 1}]}]
-)
+@pytest.mark.parametrize("body", [PAIR, {"outcomes": [{"request": "x", "outcome": 1}]}])
 def test_rows_beyond_the_limit_are_refused(serve, body):
-    many = {
-        form: rows * 11 if isinstance(rows, list) else {name: values * 11 for name, values in rows.items()}
-        for form, rows in body.items()
-    }
     path = "/outcomes" if "outcomes" in body else "/score"
-    answer = one(serve, path, many, settings={"rows": 10})
+    many = {form: rows * 11 for form, rows in body.items()}
+    answer = one(serve, path, many, settings={"max_rows": 10})
     assert answer.status == 413
     assert "at most 10 items" in answer.error
 
@@ -338,7 +325,7 @@ def test_bodies_that_wait_are_bounded_together(serve, monkeypatch):
         together = await asyncio.gather(*(ask(app, "/score", body) for _ in range(5)))
         return together, await ask(app, "/score", body)
 
-    together, after = serve(questions, body_bytes=len(body))
+    together, after = serve(questions, max_body=len(body))
     assert sorted(each.status for each in together) == [200, 200, 503, 503, 503]
     refused = next(each for each in together if each.status == 503)
     assert refused.headers[b"retry-after"] == b"1"
@@ -405,36 +392,46 @@ def test_outcomes_are_counted_once(serve):
         came = [{"request": answer["request"], "row": row, "outcome": row % 2} for row in range(3)]
         first = await ask(app, "/outcomes", {"outcomes": [*came, came[0]]})
         again = await ask(app, "/outcomes", {"outcomes": [came[1] | {"outcome": 0}]})
-        score = await ask(app, "/outcomes", {"outcomes": [{"score": 0.5, "outcome": True, "weight": 2.0}]})
-        return answer, [each.json for each in (first, again, score)], app.store.sketch(app.model.name)
+        other = (await ask(app, "/score", PAIR)).json
+        weighted = {"request": other["request"], "outcome": True, "weight": 2.0}
+        third = await ask(app, "/outcomes", {"outcomes": [weighted]})
+        counts = [each.json for each in (first, again, third)]
+        return answer["scores"], other["scores"], counts, app.store.sketch(app.model.name)
 
-    answer, counts, sketch = serve(questions)
+    scores, others, counts, sketch = serve(questions)
     assert counts == [
         {"counted": 2, "known": 1, "unscored": 1},
         {"counted": 0, "known": 1, "unscored": 0},
         {"counted": 1, "known": 0, "unscored": 0},
     ]
     assert (sketch.rows, sketch.total, sketch.positives) == (3, 4.0, 3.0)
-    expected = answer["scores"][0] + answer["scores"][1] + 2 * 0.5
+    expected = scores[0] + scores[1] + 2 * others[0]
     assert sketch.mean_score * sketch.total == pytest.approx(expected, abs=1e-6)
+
+
+def outcomes_of(app, score, came, weight=None) -> list[dict]:
+    """Outcomes of rows that were answered with these scores."""
+    request = app.store.add(app.model.name, score.astype(np.float32))
+    weights = np.ones(len(score)) if weight is None else weight
+    return [
+        {"request": request, "row": row, "outcome": int(o), "weight": w}
+        for row, (o, w) in enumerate(zip(came.tolist(), weights.tolist(), strict=True))
+    ]
 
 
 def test_cells_in_the_database_are_those_of_one_sketch(serve):
     random = np.random.default_rng(0)
-    score = random.uniform(1e-6, 1, 900)
+    score = random.uniform(1e-6, 1, 900).astype(np.float32)
     came, weight = random.random(900) < score, random.choice([1.0, 0.5, 3.0], 900)
-    rows = [
-        {"score": p, "outcome": int(o), "weight": w}
-        for p, o, w in zip(score.tolist(), came.tolist(), weight.tolist(), strict=True)
-    ]
 
     async def questions(app):
+        rows = outcomes_of(app, score, came, weight)
         for start in range(0, 900, 300):
             assert (await ask(app, "/outcomes", {"outcomes": rows[start : start + 300]})).status == 200
         return app.store.sketch(app.model.name)
 
     counted = serve(questions)
-    expected = us.CalibrationSketch.of(score=score, outcome=came, weight=weight)
+    expected = us.CalibrationSketch.of(score=score.astype(np.float64), outcome=came, weight=weight)
     for name, values in expected.sums.arrays().items():
         np.testing.assert_allclose(counted.sums.arrays()[name], values, rtol=1e-9, atol=1e-12, err_msg=name)
 
@@ -468,28 +465,23 @@ def test_request_ids_cannot_be_guessed(serve):
     ("outcome", "line"),
     [
         (7, "row 1: Input should be"),
-        ({"outcome": 1}, "outcome 1: is neither of a request nor of a score"),
-        ({"score": 0.5, "request": "x", "outcome": 1}, "outcome 1: is neither of a request nor of a score"),
-        ({"score": 0.5, "row": 1, "outcome": 1}, "outcome 1: is neither of a request nor of a score"),
-        ({"score": 1.5, "outcome": 1}, "row 1, field 'score': is not a probability"),
-        ({"score": 0.5, "outcome": 2}, "row 1, field 'outcome': is not 0 or 1"),
-        ({"score": 0.5}, "row 1, field 'outcome': Field required"),
-        ({"score": 0.5, "outcome": 1, "weight": -1}, "row 1, field 'weight': is not a number from 0"),
-        ({"score": 0.5, "outcome": 1, "weight": 1e308}, "row 1, field 'weight': is not a number from 0"),
-        ({"score": 0.5, "outcome": 1, "weight": float("nan")}, "row 1, field 'weight': is not"),
-        ({"score": 5e-324, "outcome": 1}, "outcome 1: weight ÷ score is above 1e+09"),
-        ({"score": 5e-324, "outcome": 0}, "outcome 1: weight ÷ score is above 1e+09"),
-        ({"score": 1e-5, "outcome": 1, "weight": 1e5}, "outcome 1: weight ÷ score is above 1e+09"),
-        ({"score": 0, "outcome": 1}, "outcome 1: weight ÷ score is above 1e+09"),
+        ({"outcome": 1}, "row 1, field 'request': Field required"),
+        ({"request": "x", "score": 0.5, "outcome": 1}, "row 1: Extra inputs are not permitted"),
+        ({"request": "x", "outcome": 2}, "row 1, field 'outcome': is not 0 or 1"),
+        ({"request": "x"}, "row 1, field 'outcome': Field required"),
+        ({"request": "x", "outcome": 1, "weight": -1}, "row 1, field 'weight': is not a number from 0"),
+        ({"request": "x", "outcome": 1, "weight": 1e308}, "row 1, field 'weight': is not a number from 0"),
+        ({"request": "x", "outcome": 1, "weight": float("nan")}, "row 1, field 'weight': is not"),
         ({"request": 5, "outcome": 1}, "row 1, field 'request': is not the request of an answer"),
         ({"request": "x" * 65, "outcome": 1}, "row 1, field 'request': is not the request of an answer"),
         ({"request": "x", "row": -1, "outcome": 1}, "row 1, field 'row': is not a row"),
-        ({"score": 0.5, "outcome": 1, "when": 3}, "row 1: Extra inputs are not permitted"),
+        ({"request": "x", "outcome": 1, "when": 3}, "row 1: Extra inputs are not permitted"),
     ],
 )
 def test_one_wrong_outcome_refuses_all_and_counts_none(serve, outcome, line):
     async def questions(app):
-        answer = await ask(app, "/outcomes", {"outcomes": [{"score": 0.5, "outcome": 1}, outcome]})
+        right = {"request": (await ask(app, "/score", PAIR)).json["request"], "outcome": 1}
+        answer = await ask(app, "/outcomes", {"outcomes": [right, outcome]})
         return answer, await rows_counted(app)
 
     answer, rows = serve(questions)
@@ -499,16 +491,37 @@ def test_one_wrong_outcome_refuses_all_and_counts_none(serve, outcome, line):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"request": "nobody", "outcome": 1}, {"score": 0.5, "outcome": 1, "model": "nobody"}]
+    ("score", "outcome", "weight"), [(1e-30, 1, 1.0), (1e-30, 0, 1.0), (1e-5, 1, 1e5), (0.0, 1, 1.0)]
 )
-def test_an_outcome_of_nobody_is_404_and_undoes_those_before_it(serve, wrong):
+def test_an_outcome_that_would_decide_every_sum_is_refused(serve, score, outcome, weight):
     async def questions(app):
-        request = (await ask(app, "/score", PAIR)).json["request"]
-        right = {"request": request, "outcome": 1}
-        answer = await ask(app, "/outcomes", {"outcomes": [right, wrong]})
+        rows = outcomes_of(app, np.array([0.5, score]), np.array([1, outcome]), np.array([1.0, weight]))
+        return await ask(app, "/outcomes", {"outcomes": rows}), await rows_counted(app)
+
+    answer, rows = serve(questions)
+    assert (answer.status, rows) == (422, 0)
+    assert "outcome 1: weight ÷ score is above 1e+09" in answer.error
+
+
+def test_an_outcome_of_nobody_is_404_and_undoes_those_before_it(serve):
+    async def questions(app):
+        right = {"request": (await ask(app, "/score", PAIR)).json["request"], "outcome": 1}
+        answer = await ask(app, "/outcomes", {"outcomes": [right, {"request": "nobody", "outcome": 1}]})
         return answer.status, (await ask(app, "/outcomes", {"outcomes": [right]})).json["counted"]
 
     assert serve(questions) == (404, 1)
+
+
+def test_answers_from_two_threads_have_rows_of_their_own(serve):
+    """Small requests are answered by the loop and large ones by a thread, at the same time."""
+
+    async def questions(app):
+        large = {"rows": PAIR["rows"] * 300}
+        answers = await asyncio.gather(*(ask(app, "/score", (large, PAIR)[k % 2]) for k in range(60)))
+        came = [{"request": each.json["request"], "row": 0, "outcome": 1} for each in answers]
+        return (await ask(app, "/outcomes", {"outcomes": came})).json["counted"]
+
+    assert serve(questions, remember=100_000) == 60
 
 
 def test_the_state_survives_a_restart_and_forgets_rows_of_long_ago(serve):
@@ -525,8 +538,8 @@ def test_the_state_survives_a_restart_and_forgets_rows_of_long_ago(serve):
         ]
         return [each.status for each in answers], [each.json for each in answers[1:]], await rows_counted(app)
 
-    ids = serve(before, remember=10, rows=10)
-    statuses, (known, fresh), rows = serve(after, remember=10, rows=10)
+    ids = serve(before, remember=10, max_rows=10)
+    statuses, (known, fresh), rows = serve(after, remember=10, max_rows=10)
     assert statuses == [404, 200, 200]
     assert (known["known"], fresh["counted"], rows) == (1, 1, 2)
 
@@ -537,14 +550,12 @@ def test_after_a_swap_outcomes_go_to_the_model_that_said_the_score(serve, other_
         served(app, other_model)
         after = (await ask(app, "/score", PAIR)).json
         await ask(app, "/outcomes", {"outcomes": [{"request": before["request"], "outcome": 1}]})
-        named = {"score": 0.5, "outcome": 1, "model": before["model"]}
-        await ask(app, "/outcomes", {"outcomes": [named]})
         return before, after, [await rows_counted(app, each["model"]) for each in (before, after)]
 
     before, after, rows = serve(questions)
     assert before["model"] != after["model"] == other_model.stem
     assert before["scores"] != after["scores"]
-    assert rows == [2, 0]
+    assert rows == [1, 0]
 
 
 def test_an_operator_forgets_the_outcomes_of_a_model(serve, tmp_path):
@@ -609,16 +620,15 @@ def test_the_calibration_comes_as_json_and_as_a_page(serve, rows, factor, health
     random = np.random.default_rng(0)
     score = random.uniform(0.02, 0.6, rows)
     came = random.random(rows) < factor * score
-    outcomes = [{"score": p, "outcome": int(o)} for p, o in zip(score.tolist(), came.tolist(), strict=True)]
 
     async def questions(app):
         empty = await ask(app, "/calibration", query=b"format=html")
-        await ask(app, "/outcomes", {"outcomes": outcomes})
+        await ask(app, "/outcomes", {"outcomes": outcomes_of(app, score, came)})
         queries = [b"", b"format=html", b"format=pdf", b"model=../x"]
         return empty, *[await ask(app, "/calibration", query=query) for query in queries]
 
-    empty, about, page, pdf, other = serve(questions, rows=rows, remember=rows, body_bytes=1 << 24)
-    assert "No outcome has come yet" in empty.body.decode()
+    empty, about, page, pdf, other = serve(questions, max_rows=rows, remember=rows, max_body=1 << 24)
+    assert "No outcomes have arrived yet" in empty.body.decode()
     figures = about.json
     assert (figures["rows"], figures["healthy"]) == (rows, healthy)
     assert figures["ece"]["low"] <= figures["ece"]["high"]

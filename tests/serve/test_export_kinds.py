@@ -63,7 +63,7 @@ KINDS = {
 def test_of_pairs_it_is_the_mean_over_seeds_and_folds(data, tmp_path, kind, negatives, calibrator):
     p = KINDS[kind](crossfit=2, negatives=negatives, calibrator=make_calibrator(calibrator))
     p.fit(data.train, seeds=2)
-    told = us.export_onnx(p, tmp_path / "p.onnx", inputs="raw")
+    told = us.export_onnx(p, tmp_path / "p.onnx")
     assert (told["outputs"][0], told["calibrators"]) == ("propensity", [calibrator])
     user, item = np.divmod(np.arange(40 * 30), 30)
     inside = answers(tmp_path / "p.onnx", pd.DataFrame({"user": user, "item": item}))["propensity"]
@@ -76,7 +76,7 @@ def test_of_pairs_it_is_the_mean_over_seeds_and_folds(data, tmp_path, kind, nega
 
 def test_naive_bayes_gives_what_a_pair_of_unknown_conversion_gets(data, tmp_path):
     p = us.NaiveBayesPropensity(crossfit=2).fit(data.train, random_sample=data.test)
-    us.export_onnx(p, tmp_path / "p.onnx", inputs="raw")
+    us.export_onnx(p, tmp_path / "p.onnx")
     inside = answers(tmp_path / "p.onnx", pd.DataFrame({"user": [0, 3], "item": [7, 1]}))["propensity"]
     outside = p.predict_pairs_each([0, 3], [7, 1], average=True).mean(axis=0)
     np.testing.assert_allclose(inside, outside, rtol=FLOAT32)
@@ -102,7 +102,7 @@ def test_positions_are_an_input_and_one_that_training_lacked_gets_nan(tmp_path):
         user=user, item=item, click=click, space="impressions", columns={"position": place * 10}
     )
     p = us.PositionPropensity(crossfit=2, calibrator=make_calibrator("beta")).fit(log)
-    us.export_onnx(p, tmp_path / "p.onnx", inputs="raw")
+    us.export_onnx(p, tmp_path / "p.onnx")
     rows = pd.DataFrame({"user": user, "item": item, "position": place * 10.0})
     inside = answers(tmp_path / "p.onnx", rows)["propensity"]
     np.testing.assert_allclose(inside, p.predict(log, average=True), rtol=FLOAT32)
@@ -150,7 +150,7 @@ def test_a_default_run_is_exported_and_scored(tmp_path, capsys):
         patch.setattr("unskew.report.render_run_report", lambda **told: "<html></html>")
         quick = ["--backbone", "mf", "--seeds", "1", "--members", "1", "--method", "ips"]
         assert main(["run", "--data", str(file), "--out", str(run), *quick]) == 0
-    assert main(["export", str(run), "-o", str(out), "--inputs", "raw"]) == 0
+    assert main(["export", str(run), "-o", str(out)]) == 0
     assert "conversion, propensity, click_and_conversion (" in capsys.readouterr().out
     assert main(["score", str(run), str(file), "-o", str(tmp_path / "scored.parquet")]) == 0
     scored = pq.read_table(tmp_path / "scored.parquet").to_pandas()

@@ -73,14 +73,14 @@ def session(path):
 
 
 def served(path, user, item) -> np.ndarray:
-    """What a server would do: ids to codes by the file's own vocabularies, and one call."""
+    """What a server would do: one call with the ids."""
     runtime = session(path)
-    told = runtime.get_modelmeta().custom_metadata_map
-    codes = {}
-    for name, ids in (("user", user), ("item", item)):
-        code_of = {each: code for code, each in enumerate(json.loads(told[f"{name}s"]))}
-        codes[name] = np.array([code_of.get(each, -1) for each in ids], dtype=np.int64)
-    (answer,) = runtime.run([told["what"]], codes)
+    text = {given.name: given.type == "tensor(string)" for given in runtime.get_inputs()}
+    ids = {
+        name: np.array(values, dtype=object if text[name] else np.int64)
+        for name, values in (("user", user), ("item", item))
+    }
+    (answer,) = runtime.run([runtime.get_modelmeta().custom_metadata_map["what"]], ids)
     assert answer.dtype == np.float32
     return answer
 
@@ -109,7 +109,7 @@ class TestConversion:
     def test_it_is_the_mean_over_seeds_of_what_is_predicted(self, log, tmp_path, backbone, seeds):
         model = us.Naive(backbone=backbone, **QUICK).fit(log, seeds=seeds)
         told = us.export_onnx(model, tmp_path / "model.onnx")
-        assert (told["what"], told["outputs"], told["method"]) == ("conversion", ["conversion"], "naive")
+        assert (told["what"], told["outputs"][:1], told["method"]) == ("conversion", ["conversion"], "naive")
         assert told["seeds"] == list(range(seeds))
         pairs = every_pair(model)
         expected = model.predict_pairs_each(*pairs).mean(axis=0)
@@ -282,11 +282,13 @@ class TestFile:
         onnx.checker.check_model(onnx.load(file), full_check=True)
         runtime = session(file)
         assert [(i.name, i.type, i.shape) for i in runtime.get_inputs()] == [
-            ("user", "tensor(int64)", ["n"]),
+            ("user", "tensor(string)", ["n"]),
             ("item", "tensor(int64)", ["n"]),
         ]
         assert [(o.name, o.type, o.shape) for o in runtime.get_outputs()] == [
-            ("conversion", "tensor(float)", ["n"])
+            ("conversion", "tensor(float)", ["n"]),
+            ("known_user", "tensor(bool)", ["n"]),
+            ("known_item", "tensor(bool)", ["n"]),
         ]
         users, items = every_pair(model)
         whole = served(file, users, items)
@@ -302,16 +304,8 @@ class TestFile:
         assert np.isnan(expected).tolist() == [False, True, True, False]
         np.testing.assert_allclose(answer, expected, rtol=FLOAT32)
 
-    def test_codes_outside_the_vocabulary_never_get_anothers_answer(self, file, model):
-        users = len(model.users_)
-        codes = np.array([-1, -users, users, users + 5, np.iinfo(np.int64).max, 0])
-        (answer,) = session(file).run(None, {"user": codes, "item": np.zeros(len(codes), dtype=np.int64)})
-        assert np.isnan(answer).tolist() == [True] * 5 + [False]
-
     def test_the_metadata_tell_what_it_is(self, file, model):
         told = session(file).get_modelmeta().custom_metadata_map
-        assert json.loads(told["users"]) == model.users_.ids.tolist()
-        assert json.loads(told["items"]) == model.items_.ids.tolist()
         assert (told["user_column"], told["item_column"]) == ("who", "what")
         assert (told["unskew"], told["what"], told["method"]) == (us.__version__, "conversion", "naive")
         assert json.loads(told["seeds"]) == [0, 1]
@@ -403,9 +397,9 @@ def test_a_saved_propensity_is_exported_to_the_same_bytes(log, tmp_path):
     assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "two.onnx").read_bytes()
 
 
-def test_the_ten_lines_of_the_page_serve_a_model(log, tmp_path, monkeypatch):
+def test_the_lines_of_the_page_serve_a_model(log, tmp_path, monkeypatch):
     code, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len([line for line in code.splitlines() if line]) <= 10
+    assert len([line for line in code.splitlines() if line]) <= 7
     model = us.Naive(backbone=WIDE["mf"], **QUICK).fit(log)
     us.export_onnx(model, tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
@@ -431,7 +425,7 @@ def test_a_model_beyond_the_size_of_a_file_has_its_tables_beside_it(model, tmp_p
     tables = tmp_path / "parted.onnx.data"
     assert told["tables"] == str(tables)
     assert told["bytes"] == parted.stat().st_size + tables.stat().st_size
-    pairs = {"user": np.arange(8), "item": np.arange(8)}
+    pairs = {"user": np.array([f"u{k}" for k in range(8)], dtype=object), "item": np.arange(8) * 10}
     answers = [onnxruntime.InferenceSession(str(each)).run(None, pairs)[0] for each in (whole, parted)]
     np.testing.assert_array_equal(*answers)
     with pytest.raises(RunFolderError, match="exists already"):

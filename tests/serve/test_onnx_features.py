@@ -12,7 +12,7 @@ import pytest
 
 import unskew as us
 from contracts.feature_world import log_of, part, table
-from unskew.base.errors import ParameterError, UnskewError
+from unskew.base.errors import UnskewError
 from unskew.data.values import arrow_of, values_of
 from unskew.learners import BatchEnsemble
 
@@ -85,33 +85,22 @@ def served(path, frame) -> np.ndarray:
     return answer
 
 
-def code_inputs(fitted, frame) -> dict[str, np.ndarray]:
-    """Ids and features as the model's own codes; −1 for whom it does not know."""
-    given = {
-        name: vocabulary.encode(frame[name].tolist(), unseen="nan").astype(np.int64)
-        for name, vocabulary in (("user", fitted.users_), ("item", fitted.items_))
-    }
-    for encoder in fitted.encoders_.encoders:
-        name = encoder.feature.name
-        columns = encoder.encode(values_of(encoder.feature, arrow_of(frame[encoder.feature.source], name)))
-        if columns.dtype != np.float32:
-            columns = columns.astype(np.int64)
-        given[name] = columns[:, 0] if encoder.field.kind == "category" else columns
-    return given
+def hashed_codes(fitted, frame, name) -> np.ndarray:
+    """The codes of a hashed feature, by the model's own encoder."""
+    (encoder,) = (each for each in fitted.encoders_.encoders if each.feature.name == name)
+    codes = encoder.encode(values_of(encoder.feature, arrow_of(frame[name], name))).astype(np.int64)
+    return codes[:, 0] if encoder.field.kind == "category" else codes
 
 
 def check(fitted, path, frame, **options) -> None:
     expected = fitted.predict_frame_each(frame, **options).mean(axis=0)
     us.export_onnx(fitted, path / "raw.onnx", overwrite=True)
     np.testing.assert_allclose(served(path / "raw.onnx", frame), expected, rtol=FLOAT32)
-    us.export_onnx(fitted, path / "codes.onnx", inputs="codes", overwrite=True)
-    (answer,) = session(path / "codes.onnx").run(None, code_inputs(fitted, frame))
-    np.testing.assert_allclose(answer, expected, rtol=FLOAT32)
     assert expected.std() > 0.005, "rows that all get one answer would test nothing"
 
 
 @pytest.mark.parametrize("backbone", BACKBONES.values(), ids=BACKBONES)
-def test_raw_values_and_codes_are_answered_as_predict_does(known, requests, tmp_path, backbone):
+def test_raw_values_are_answered_as_predict_does(known, requests, tmp_path, backbone):
     check(us.Naive(backbone=backbone, **QUICK).fit(log_of(known), seeds=2), tmp_path, requests)
 
 
@@ -171,24 +160,14 @@ def test_what_is_hashed_comes_as_codes(known, requests, tmp_path):
     described = json.loads(runtime.get_modelmeta().custom_metadata_map["inputs"])
     assert [each["encoder"]["buckets"] for each in described if "encoder" in each] == [7, 5]
     given = raw_inputs([each for each in described if each["holds"] != "codes"], requests)
-    codes = code_inputs(fitted, requests)
-    (answer,) = runtime.run(["conversion"], given | {name: codes[name] for name in ("country", "tags")})
+    given |= {name: hashed_codes(fitted, requests, name) for name in ("country", "tags")}
+    (answer,) = runtime.run(["conversion"], given)
     expected = fitted.predict_frame_each(requests).mean(axis=0)
     np.testing.assert_allclose(answer, expected, rtol=FLOAT32)
-
-
-def test_codes_beyond_the_tables_are_those_of_values_never_seen(model, requests, tmp_path):
-    us.export_onnx(model, tmp_path / "codes.onnx", inputs="codes")
-    runtime = session(tmp_path / "codes.onnx")
-    given = code_inputs(model, requests)
-    (expected,) = runtime.run(["conversion"], given | {"country": np.zeros(len(requests), dtype=np.int64)})
-    for wrong in (-1, 99, np.iinfo(np.int64).max):
-        (answer,) = runtime.run(["conversion"], given | {"country": np.full(len(requests), wrong)})
-        np.testing.assert_array_equal(answer, expected)
-    users = len(model.users_)
-    (expected,) = runtime.run(["conversion"], given | {"user": np.full(len(requests), -1)})
-    (answer,) = runtime.run(["conversion"], given | {"user": np.full(len(requests), users)})
-    np.testing.assert_array_equal(answer, expected)
+    (other,) = runtime.run(["conversion"], given | {"country": np.zeros(len(requests), dtype=np.int64)})
+    for beyond in (99, np.iinfo(np.int64).max):
+        (answer,) = runtime.run(["conversion"], given | {"country": np.full(len(requests), beyond)})
+        np.testing.assert_array_equal(answer, other)
 
 
 def test_bags_may_be_padded_to_any_width_and_no_rows_are_no_answers(model, requests, tmp_path):
@@ -205,7 +184,7 @@ def test_bags_may_be_padded_to_any_width_and_no_rows_are_no_answers(model, reque
 
 def test_a_model_of_ids_alone_takes_raw_ids_too_and_gives_nan_for_unknown_ones(known, requests, tmp_path):
     fitted = us.Naive(backbone=us.MF(dim=3), **QUICK).fit(log_of(known, None))
-    assert us.export_onnx(fitted, tmp_path / "m.onnx", inputs="raw")["holds"] == {
+    assert us.export_onnx(fitted, tmp_path / "m.onnx")["holds"] == {
         "user": "text",
         "item": "integer",
     }
@@ -317,6 +296,4 @@ def test_what_cannot_be_is_refused_in_one_line(known, tmp_path):
     fitted = us.Naive(backbone=BACKBONES["mlp"], **QUICK).fit(log)
     with pytest.raises(UnskewError, match="the feature 'conversion' has the name of the output"):
         us.export_onnx(fitted, tmp_path / "m.onnx")
-    with pytest.raises(ParameterError, match="inputs must be 'raw' or 'codes'"):
-        us.export_onnx(fitted, tmp_path / "m.onnx", inputs="text")
     assert list(tmp_path.iterdir()) == []

@@ -92,8 +92,8 @@ def test_no_request_fails_and_no_outcome_is_lost_while_runs_change_and_the_servi
 
 def test_what_was_accepted_is_answered_at_the_end(start):
     service, rows = start(), 10_000
-    pairs = {"user": [each % 50 for each in range(rows)], "item": [each % 40 for each in range(rows)]}
-    large = json.dumps({"columns": pairs}).encode()
+    pairs = [{"user": each % 50, "item": each % 40} for each in range(rows)]
+    large = json.dumps({"rows": pairs}).encode()
 
     async def questions():
         clients = [Client(service.port) for _ in range(4)]
@@ -270,7 +270,8 @@ def test_it_serves_what_the_verb_scores_and_writes_into_its_folder_only(start, i
     service = start()
     expected = LOAD["expected_scores"](ids_run, *SHAPE)
     user, item = np.indices(SHAPE).reshape(2, -1)
-    body = json.dumps({"columns": {"user": user.tolist(), "item": item.tolist()}}).encode()
+    pairs = [{"user": int(u), "item": int(i)} for u, i in zip(user, item, strict=True)]
+    body = json.dumps({"rows": pairs}).encode()
     ((_, answer),) = ask(service, ("POST", "/score", body))
     np.testing.assert_allclose(answer["scores"], expected.reshape(-1), atol=1e-6)
     assert service.end() == 0
@@ -285,7 +286,7 @@ def test_what_serves_loads_no_torch(features_model):
         "import json, sys; from pathlib import Path\n"
         "from unskew.serve import server, page\n"
         "from unskew.serve.served_model import ServedModel\n"
-        f"ServedModel(Path({str(features_model)!r}), None, 1, 10)\n"
+        f"ServedModel(Path({str(features_model)!r}), None, 10)\n"
         "print(json.dumps([each for each in ('torch', 'safetensors.torch') if each in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

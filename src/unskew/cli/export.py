@@ -22,9 +22,6 @@ class ExportOptions(Settings):
         " is calibrated, and the mean over folds.",
     )
     method: str | None = option(None, "Which of the run's models [its main one].")
-    inputs: Literal["raw", "codes"] | None = option(
-        None, "raw reads ids and values as in the log [raw with features, else codes]."
-    )
     overwrite: Overwrite = False
     json_file: JsonFile = None
 
@@ -39,7 +36,7 @@ def export(options: ExportOptions) -> None:
 
     from unskew.serve.onnx_file import export_run
 
-    asked = options.model_dump(include={"what", "method", "inputs", "overwrite"})
+    asked = options.model_dump(include={"what", "method", "overwrite"})
     exported = export_run(options.run, options.out, **asked)
     if options.json_file is not None:
         from unskew.base.files import write_json

@@ -31,8 +31,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from unskew import __version__
 from unskew.base.errors import UnskewError
+from unskew.metrics import CalibrationSketch, ece, wce
 from unskew.serve import logs
-from unskew.serve.calibration import errors_of, figures_of
+from unskew.serve.calibration import figures_of
 from unskew.serve.requests import OutcomeReader, TooLargeError
 from unskew.serve.served_model import ServedModel
 from unskew.serve.settings import ServeSettings
@@ -59,23 +60,23 @@ class Service:
 
     Parameters
     ----------
-    settings, store
-        Its limits, and what it remembers.
+    settings, token, store
+        Its limits, the bearer token that requests must send, if any, and what it remembers.
     model
         The model to serve; it may be replaced at any time.
     """
 
-    def __init__(self, settings: ServeSettings, store: Store, model: ServedModel) -> None:
+    def __init__(self, settings: ServeSettings, token: str | None, store: Store, model: ServedModel) -> None:
         self.settings, self.store, self.model = settings, store, model
         self.draining = False
         self.metrics = Metrics()
-        self._outcome_reader = OutcomeReader(settings.rows)
+        self._token = token
+        self._outcome_reader = OutcomeReader(settings.max_rows)
         # One thread works on large requests, so that the loop is free for those who ask for less.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="unskew")
         self._waiting = 0
         self._figures: tuple[tuple[str, int], dict[str, Any]] | None = None
         self._figures_lock = asyncio.Lock()
-        routes = {"/score": self._score, "/outcomes": self._outcomes}
         pages = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -83,14 +84,12 @@ class Service:
             "/model": self._model_page,
             "/calibration": self._calibration_page,
         }
-        self._paths = routes.keys() | pages.keys()
-        self._routes = Starlette(
-            routes=[
-                *(Route(path, handle, methods=["POST"]) for path, handle in routes.items()),
-                *(Route(path, handle) for path, handle in pages.items()),
-            ],
-            exception_handlers={HTTPException: _refused, UnskewError: _refused, Exception: _refused},
-        )
+        posts = {"/score": self._score, "/outcomes": self._outcomes}
+        self._paths = pages.keys() | posts.keys()
+        routes = [Route(path, handle) for path, handle in pages.items()]
+        routes += [Route(path, handle, methods=["POST"]) for path, handle in posts.items()]
+        refusals: Any = dict.fromkeys((HTTPException, UnskewError, Exception), _refused)
+        self._routes = Starlette(routes=routes, exception_handlers=refusals)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request in time."""
@@ -107,7 +106,7 @@ class Service:
                 why = message.get("body", b"")
             await send(message)
 
-        answer = _problem(503, f"not answered within {self.settings.timeout:g} s. To fix: send less at once.")
+        late = f"not answered within {self.settings.timeout:g} s. To fix: send less at once."
         try:
             with self.metrics.in_flight.track_inprogress():
                 async with asyncio.timeout(self.settings.timeout):
@@ -115,59 +114,53 @@ class Service:
                     await (self._routes if allowed else _problem(401, NO_TOKEN))(scope, receive, noted)
         except TimeoutError:
             if not status:
-                await answer(scope, receive, noted)
+                await _problem(503, late)(scope, receive, noted)
         except ClientDisconnect:
             return
         except Exception:
             # It was answered with 500; its text may quote the request.
             logs.REQUESTS.exception("defect", extra={"facts": {"path": path}})
-        self._note(path, status, time.perf_counter() - began, why)
-
-    def _note(self, path: str, status: int, seconds: float, why: bytes) -> None:
+        seconds = time.perf_counter() - began
         self.metrics.requests.labels(path, str(status)).inc()
         self.metrics.seconds.labels(path).observe(seconds)
-        if status < 400 and not self.settings.log_requests:
-            return
-        facts: dict[str, Any] = {"path": path, "status": status, "ms": round(seconds * 1e3, 3)}
-        if why.startswith(b"{"):
-            facts["why"] = json.loads(why)["error"]
-        level = logging.INFO if status < 400 else logging.WARNING
-        logs.REQUESTS.log(level, "request", extra={"facts": facts})
+        if status >= 400 or self.settings.log_requests:
+            facts = {"path": path, "status": status, "ms": round(seconds * 1e3, 3)}
+            facts |= {"why": json.loads(why)["error"]} if why.startswith(b"{") else {}
+            level = logging.INFO if status < 400 else logging.WARNING
+            logs.REQUESTS.log(level, "request", extra={"facts": facts})
 
     def _authorised(self, scope: Scope) -> bool:
-        if self.settings.token is None:
+        if self._token is None:
             return True
         kind, _, token = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
-        same = hmac.compare_digest(token.strip(), self.settings.token.encode())
-        return same and kind.lower() == b"bearer"
+        return hmac.compare_digest(token.strip(), self._token.encode()) and kind.lower() == b"bearer"
 
     def close(self) -> None:
         """Wait for the work that goes on."""
         self._pool.shutdown()
 
     async def _answer(self, request: Request, work: Callable[[bytes], dict[str, Any]]) -> Response:
-        """Read a body within its limits, and answer with what ``work`` makes of it in the pool."""
-        most, size = self.settings.body_bytes, 0
+        """Read a body within its limits, and answer with what ``work`` makes of it."""
+        most, size = self.settings.max_body, 0
         too_large = TooLargeError(f"the body has more than {most:,} bytes", remedy="send it in several parts")
         if not request.headers.get("content-type", "application/json").lower().startswith("application/json"):
             raise HTTPException(415, "the body is not JSON. To fix: send Content-Type: application/json.")
         if int(request.headers.get("content-length", 0)) > most:
             raise too_large
-        parts = []
+        chunks = []
         try:
-            async for part in request.stream():
-                size += len(part)
-                self._waiting += len(part)
+            async for chunk in request.stream():
+                size += len(chunk)
+                self._waiting += len(chunk)
                 if size > most:
                     raise too_large
                 if self._waiting > max(WAITING_BYTES, most):
                     raise HTTPException(503, BUSY, headers={"retry-after": "1"})
-                parts.append(part)
-            content = partial(_json_of, work, b"".join(parts))
-            if size > INLINE_BYTES:
-                answer = await asyncio.get_running_loop().run_in_executor(self._pool, content)
-            else:
-                answer = content()
+                chunks.append(chunk)
+            content = partial(_json_of, work, b"".join(chunks))
+            if size <= INLINE_BYTES:
+                return Response(content(), media_type="application/json")
+            answer = await asyncio.get_running_loop().run_in_executor(self._pool, content)
             return Response(answer, media_type="application/json")
         finally:
             self._waiting -= size
@@ -177,24 +170,25 @@ class Service:
 
     def _scores_of(self, model: ServedModel, body: bytes) -> dict[str, Any]:
         scored = model.score(model.reader.read(body))
-        main = scored.outputs[model.main]
-        self.metrics.count_scores(main, scored.unknown_users, scored.unknown_items)
-        answer: dict[str, Any] = {
-            "request": self.store.add(model.name, main),
+        self.metrics.count_scores(scored.outputs[model.main], scored.unknown_users, scored.unknown_items)
+        scores = {
+            name: [None if score != score else score for score in values.tolist()]
+            for name, values in scored.outputs.items()
+        }
+        return {
+            "request": self.store.add(model.name, scored.outputs[model.main]),
             "model": model.name,
-            "scores": _plain(main),
+            "scores": scores[model.main],
             "unknown_users": scored.unknown_users,
             "unknown_items": scored.unknown_items,
+            **({"outputs": scores} if len(scores) > 1 else {}),
         }
-        if len(scored.outputs) > 1:
-            answer["outputs"] = {name: _plain(values) for name, values in scored.outputs.items()}
-        return answer
 
     async def _outcomes(self, request: Request) -> Response:
-        return await self._answer(request, partial(self._settled, self.model.name))
+        return await self._answer(request, self._settled)
 
-    def _settled(self, current: str, body: bytes) -> dict[str, Any]:
-        counts = self.store.settle(self._outcome_reader.read(body), current)
+    def _settled(self, body: bytes) -> dict[str, Any]:
+        counts = self.store.settle(self._outcome_reader.records(body))
         for result, count in counts.items():
             self.metrics.outcomes.labels(result).inc(count)
         return counts
@@ -206,14 +200,9 @@ class Service:
         return PlainTextResponse("ending\n", 503) if self.draining else PlainTextResponse("ready\n")
 
     async def _metrics_page(self, request: Request) -> Response:
-        return Response(await asyncio.to_thread(self._metrics), media_type="text/plain; version=0.0.4")
-
-    def _metrics(self) -> bytes:
-        self.metrics.model.info({"model": self.model.name, "what": self.model.main})
-        for name, value in errors_of(self.store.sketch(self.model.name)).items():
-            self.metrics.calibration[name].set(value)
-        self.metrics.draining.set(self.draining)
-        return generate_latest(self.metrics.registry)
+        sketch = await asyncio.to_thread(self.store.sketch, self.model.name)
+        text = await asyncio.to_thread(self.metrics.page, self.model, sketch, self.draining)
+        return Response(text, media_type="text/plain; version=0.0.4")
 
     async def _model_page(self, request: Request) -> Response:
         return JSONResponse(self.described())
@@ -223,6 +212,7 @@ class Service:
         import onnxruntime
 
         facts, settings = self.model.facts, self.settings
+        made_with = {"made_with": facts["unskew"], "onnxruntime": onnxruntime.__version__}
         return {
             "name": self.model.name,
             "folder": settings.run.name,
@@ -232,12 +222,8 @@ class Service:
             "outputs": self.model.outputs,
             "unseen": self.model.unseen,
             "fields": list(self.model.reader.fields.values()),
-            "limits": {"body_bytes": settings.body_bytes, "rows": settings.rows},
-            "versions": {
-                "unskew": __version__,
-                "made_with": facts["unskew"],
-                "onnxruntime": onnxruntime.__version__,
-            },
+            "limits": {"body_bytes": settings.max_body, "rows": settings.max_rows},
+            "versions": {"unskew": __version__, **made_with},
         }
 
     async def _calibration_page(self, request: Request) -> Response:
@@ -258,32 +244,33 @@ class Service:
 
                 about = {**self.described(), "name": name}
                 return HTMLResponse(await asyncio.to_thread(render_page, about, figures, sketch))
-        return JSONResponse(
-            {"model": name, **figures, "others": [other for other in models if other != name]}
-        )
+        others = [other for other in models if other != name]
+        return JSONResponse({"model": name, **figures, "others": others})
 
 
 class Metrics:
     """Counters of one service, in a registry of their own."""
 
     def __init__(self) -> None:
-        registry = self.registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        self.model = Info("unskew_model", "The served model.", registry=registry)
-        self.requests = Counter(
-            "unskew_requests", "Requests answered.", ["path", "status"], registry=registry
-        )
-        self.seconds = Histogram("unskew_request_seconds", "Time of a request.", ["path"], registry=registry)
-        self.rows = Counter("unskew_rows", "Rows scored.", registry=registry)
-        self.score_sum = Counter("unskew_score_sum", "Sum of the scores.", registry=registry)
-        self.unscored = Counter("unskew_rows_without_score", "Rows that got null.", registry=registry)
-        self.unknown = Counter("unskew_unknown_ids", "Ids that training lacked.", ["side"], registry=registry)
-        self.outcomes = Counter("unskew_outcomes", "Outcomes that came.", ["result"], registry=registry)
-        self.reloads = Counter("unskew_reloads", "New run folders.", ["result"], registry=registry)
-        self.in_flight = Gauge("unskew_in_flight", "Requests not answered yet.", registry=registry)
-        self.draining = Gauge("unskew_draining", "1 while the service ends.", registry=registry)
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+
+        def made(kind: Any, name: str, about: str, *labels: str) -> Any:
+            return kind(f"unskew_{name}", about, labels, registry=self._registry)
+
+        self.model = made(Info, "model", "The served model.")
+        self.requests = made(Counter, "requests", "Requests answered.", "path", "status")
+        self.seconds = made(Histogram, "request_seconds", "Time of a request.", "path")
+        self.rows = made(Counter, "rows", "Rows scored.")
+        self.score_sum = made(Counter, "score_sum", "Sum of the scores.")
+        self.unscored = made(Counter, "rows_without_score", "Rows that got null.")
+        self.unknown = made(Counter, "unknown_ids", "Ids that training lacked.", "side")
+        self.outcomes = made(Counter, "outcomes", "Outcomes that came.", "result")
+        self.reloads = made(Counter, "reloads", "New run folders.", "result")
+        self.in_flight = made(Gauge, "in_flight", "Requests not answered yet.")
+        self.draining = made(Gauge, "draining", "1 while the service ends.")
         self.calibration = {
-            name: Gauge(f"unskew_calibration_{name}", f"{about} of the served model.", registry=registry)
+            name: made(Gauge, f"calibration_{name}", f"{about} of the served model.")
             for name, about in (
                 ("rows", "Outcomes"),
                 ("ece", "Expected calibration error"),
@@ -300,30 +287,32 @@ class Metrics:
         self.unknown.labels("user").inc(unknown_users)
         self.unknown.labels("item").inc(unknown_items)
 
+    def page(self, model: ServedModel, sketch: CalibrationSketch, draining: bool) -> bytes:
+        """Return all of them, with the calibration so far, as Prometheus reads them."""
+        self.model.info({"model": model.name, "what": model.main})
+        self.draining.set(draining)
+        figures = {"rows": sketch.rows, "ece": np.nan, "wce": np.nan, "mean_over_rate": np.nan}
+        if sketch.rows:
+            level = sketch.mean_score / sketch.base_rate if sketch.base_rate else np.inf
+            figures |= {"ece": ece(sketch=sketch), "wce": wce(sketch=sketch), "mean_over_rate": level}
+        for name, value in figures.items():
+            self.calibration[name].set(value)
+        return generate_latest(self._registry)
+
 
 def _json_of(work: Callable[[bytes], dict[str, Any]], body: bytes) -> bytes:
     return json.dumps(work(body), separators=(",", ":"), allow_nan=False).encode()
 
 
-def _plain(scores: Any) -> list[float | None]:
-    """Return scores as JSON has them: null where there is none."""
-    return [None if score != score else score for score in scores.tolist()]
-
-
 async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         # Starlette's own words have no remedy.
-        text = (
-            error.detail
-            if "To fix" in error.detail
-            else f"{error.detail.lower()}. To fix: see docs/serving.md."
-        )
+        remedy = "" if "To fix" in error.detail else ". To fix: see docs/serving.md."
+        text = f"{error.detail}{remedy}" if not remedy else f"{error.detail.lower()}{remedy}"
         return _problem(error.status_code, text, error.headers)
     if isinstance(error, UnskewError):
-        status = (
-            404 if isinstance(error, UnknownRowError) else 413 if isinstance(error, TooLargeError) else 422
-        )
-        return _problem(status, str(error))
+        statuses: dict[type[UnskewError], int] = {UnknownRowError: 404, TooLargeError: 413}
+        return _problem(statuses.get(type(error), 422), str(error))
     return _problem(500, "a defect of the service. To fix: see its log.")
 
 

@@ -1,87 +1,136 @@
-"""Fitted calibrators as one table of polynomial pieces, in float64; networks and files are elsewhere."""
+"""Fitted calibrators as modules for ONNX: any of them is one table of interpolation, in float64."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from unskew import calibration as kinds
 from unskew.base.errors import UnskewError
-from unskew.calibration import Calibrator, Multicalibrated
+from unskew.calibration import AutoCalibrator, Calibrator, Multicalibrated
 from unskew.calibration.calibrator import PROBABILITY_FLOOR
 from unskew.calibration.segment_columns import SegmentColumn
 
-Table = NDArray[np.float64]
+Floats = NDArray[np.float64]
+
+CLOSE = 1e-8
+"""Relative error of the interpolation, a sixth of float32's rounding."""
+
+ROUNDING = 1e-13
+"""Relative difference of two probabilities, and difference of two logits, that are the same."""
+
+STEP = 1e-12
+"""Two knots that are less apart are a step."""
+
+FIRST_KNOTS = 513
+HALVINGS = 60
+"""Halvings of an interval, after which no double is between its ends."""
+
+STEPS = ("edges_", "first_", "last_")
+"""Attributes of calibrators with steps: the scores at which these are."""
 
 
-class LineTable(NamedTuple):
-    """One calibrator: in piece k, between two knots, Σ_j coefficients[k, j]·(x − origin[k])^(3−j).
+class Interpolation(nn.Module):
+    """Lines of straight pieces ``[R, n] → [R, n]``, which may differ in their knots.
 
-    x is the score, or its logit z; η = the polynomial + bend·(log p̂ + log(1 − p̂)); q = η or σ(η).
+    Parameters
+    ----------
+    lines
+        For each line the knots in rising order, and x and y at the knots. Between two knots the value is
+        linear in x; outside it is that of the nearest knot.
     """
 
-    knots: Table
-    origin: Table
-    coefficients: Table
-    logit: bool = False
-    sigmoid: bool = False
-    bend: float = 0.0
-    floor: float = PROBABILITY_FLOOR
-
-
-class Pieces(nn.Module):
-    """Piecewise polynomials ``[R, n] → [R, n]``, one for each line, which may differ in their knots."""
-
-    def __init__(self, lines: Sequence[LineTable]) -> None:
+    def __init__(self, lines: Sequence[tuple[Floats, Floats, Floats]]) -> None:
         super().__init__()
-        self.rounds = max(len(line.knots) for line in lines).bit_length()
-        self.width = 1 << self.rounds
-        knots = np.full((len(lines), self.width), np.inf)
-        pieces = np.zeros((len(lines), self.width, 5))
-        for row, line in enumerate(lines):
-            knots[row, : len(line.knots)] = line.knots
-            pieces[row, : len(line.origin)] = np.column_stack([line.origin, line.coefficients])
-        self.register_buffer("knots", torch.from_numpy(knots.reshape(-1, 1)))
-        self.register_buffer("pieces", torch.from_numpy(pieces.reshape(-1, 5)))
-        self.register_buffer("first", torch.arange(len(lines))[:, None] * self.width)
+        self.rounds = max(len(knots) for knots, _, _ in lines).bit_length()
+        width = 1 << self.rounds
+        edges, pieces = np.full((len(lines), width), np.inf), np.zeros((len(lines), width, 3))
+        for row, (knots, x, y) in enumerate(lines):
+            slope = np.zeros(len(x) + 1)
+            # Neighbouring doubles are a step, and x is known to its rounding only.
+            slope[1:-1] = np.divide(np.diff(y), np.diff(x), out=slope[1:-1], where=np.diff(x) > STEP)
+            edges[row, : len(knots)] = knots
+            pieces[row, 0] = x[0], y[0], 0.0
+            pieces[row, 1 : len(x) + 1] = np.column_stack([x, y, slope[1:]])
+        self.register_buffer("edges", torch.from_numpy(edges.reshape(-1, 1)))
+        self.register_buffer("pieces", torch.from_numpy(pieces.reshape(-1, 3)))
+        self.register_buffer("first", torch.arange(len(lines))[:, None] * width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Evaluate them, after a bisection of the knots of all rows at once."""
-        place = self.get_buffer("first") + torch.zeros_like(x, dtype=torch.int64)
+    def forward(self, position: Tensor, x: Tensor) -> Tensor:
+        """Find the pieces of positions by bisection, for all lines at once, and evaluate them at x."""
+        piece = self.get_buffer("first") + torch.zeros_like(position, dtype=torch.int64)
         for half in (1 << bit for bit in reversed(range(self.rounds))):
-            edge = embedding(place + (half - 1), self.get_buffer("knots")).squeeze(-1)
-            place = place + (edge <= x).long() * half
-        origin, *coefficients = embedding(place, self.get_buffer("pieces")).unbind(-1)
-        value, distance = coefficients[0], x - origin
-        for coefficient in coefficients[1:]:
-            value = value * distance + coefficient
-        return value
+            edge = embedding(piece + (half - 1), self.get_buffer("edges")).squeeze(-1)
+            piece = piece + (edge <= position).long() * half
+        start, value, slope = embedding(piece, self.get_buffer("pieces")).unbind(-1)
+        return value + slope * (x - start)
 
 
 class Calibration(nn.Module):
-    """Scores ``[R, n]`` in float64 → probabilities ``[R, n]``, by one calibrator (or None) for each line."""
+    """Scores ``[R, n]`` in float64 → probabilities ``[R, n]``, by one calibrator (or none) for each line."""
 
     def __init__(self, calibrators: Sequence[Calibrator | None]) -> None:
         super().__init__()
-        lines = [line_of(chosen(each)) for each in calibrators]
-        self.pieces = Pieces(lines)
-        for name in ("logit", "sigmoid", "bend", "floor"):
-            self.register_buffer(name, torch.from_numpy(np.array([[getattr(line, name)] for line in lines])))
+        self.none = [calibrator is None for calibrator in calibrators]
+        self.lines = None if all(self.none) else Interpolation(list(map(line_of, calibrators)))
 
     def forward(self, score: Tensor) -> Tensor:
         """Map the scores of each line."""
-        low, high = log_ends(score)
-        eta = self.pieces(torch.where(self.get_buffer("logit"), low - high, score))
-        eta = eta + self.get_buffer("bend") * (low + high)
-        q = torch.where(self.get_buffer("sigmoid"), sigmoid(eta), eta)
-        floor = self.get_buffer("floor")
-        return torch.minimum(torch.maximum(q, floor), 1.0 - floor)
+        if self.lines is None:
+            return score
+        q = sigmoid(self.lines(score, logit(score)))
+        return torch.where(torch.tensor(self.none)[:, None], score, q) if any(self.none) else q
+
+
+def line_of(calibrator: Calibrator | None) -> tuple[Floats, Floats, Floats]:
+    """Return the scores, their logits and the logits of what a calibrator makes of them, at its knots.
+
+    Knots are added halfway between two others where the straight line is not yet close to the calibrator, so
+    that a logistic map has two knots, a spline some thousands, and a step two neighbouring doubles.
+    """
+    if len(getattr(calibrator, "segments_", ())):
+        assert calibrator is not None
+        raise UnskewError(
+            f"the calibrator {calibrator.name!r} has segments of its own",
+            remedy="use one that reads the score alone, or Multicalibrated",
+        )
+    predict = (lambda score: score) if calibrator is None else calibrator.predict
+    plain = chosen(calibrator)
+    steps = np.concatenate([np.ravel(getattr(plain, name, [])) for name in STEPS])
+    before = np.nextafter(steps, 0.0)
+    before = before[np.abs(predict(before) - predict(steps)) > ROUNDING * predict(steps)]
+    low, high = _logit(np.array([0.0, 1.0]))
+    even = expit(np.linspace(low, high, FIRST_KNOTS))
+    score = np.unique(np.clip(np.concatenate([[0.0, 1.0], even, steps, before]), 0.0, 1.0))
+    for _ in range(HALVINGS):
+        x, y = _logit(score), _logit(predict(score))
+        between = expit((x[1:] + x[:-1]) / 2)
+        slope = np.divide(np.diff(y), np.diff(x), out=np.zeros(len(x) - 1), where=np.diff(x) > 0)
+        straight, true = expit(y[:-1] + slope * (_logit(between) - x[:-1])), predict(between)
+        far = (np.abs(straight - true) > CLOSE * true) & (score[:-1] < between) & (between < score[1:])
+        if not far.any():
+            break
+        score = np.sort(np.concatenate([score, between[far]]))
+    return _without_straight(score, _logit(score), _logit(predict(score)))
+
+
+def _without_straight(*knots: Floats) -> tuple[Floats, Floats, Floats]:
+    """Leave out knots that lie, within rounding, on the line from the knot before to the one behind."""
+    table = np.stack(knots)
+    for number in range(2 * HALVINGS):
+        # Every second knot at a time: of two that are nearly one, only one may go.
+        middle = np.arange(1 + number % 2, table.shape[1] - 1, 2)
+        (x0, y0), (x1, y1), (x2, y2) = (table[1:, middle + step] for step in (-1, 0, 1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            off = np.abs(y0 + (x1 - x0) / (x2 - x0) * (y2 - y0) - y1)
+        table = np.delete(table, middle[off <= ROUNDING], axis=1)
+    return table[0], table[1], table[2]
 
 
 class MultiCalibration(nn.Module):
@@ -96,16 +145,15 @@ class MultiCalibration(nn.Module):
     def forward(self, score: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
         """σ(b·z + c + Σ_k a_k(x) + s_k(x)·t), as :meth:`unskew.Multicalibrated.predict`."""
         own = self.calibrator
-        low, high = log_ends(score)
-        z = low - high
+        z = logit(score)
         t = (z - own.middle_) / own.spread_
         codes = [segment_codes(column, columns[column.name]) for column in own.columns_]
         codes.append(_passed(score, own.score_edges_))
         eta = z * own.common_slope_ + own.common_intercept_
         for number, term in enumerate(own.terms_):
             segment = codes[term.columns[0]]
-            for place, size in zip(term.columns[1:], term.shape[1:], strict=True):
-                segment = segment * size + codes[place]
+            for column, size in zip(term.columns[1:], term.shape[1:], strict=True):
+                segment = segment * size + codes[column]
             level, slope = embedding(segment, self.get_buffer(f"term_{number}")).unbind(-1)
             eta = eta + level + slope * t
         return sigmoid(eta).clamp(PROBABILITY_FLOOR, 1.0 - PROBABILITY_FLOOR)
@@ -125,7 +173,7 @@ def segment_codes(column: SegmentColumn, values: Tensor) -> Tensor:
     return embedding(values.long().clamp(0, len(table) - 1), torch.from_numpy(table)[:, None]).squeeze(-1)
 
 
-def _passed(values: Tensor, edges: Table) -> Tensor:
+def _passed(values: Tensor, edges: Floats) -> Tensor:
     """Return how many of a few edges lie at or below each value."""
     passed = torch.zeros_like(values, dtype=torch.int64)
     for edge in edges.tolist():
@@ -138,87 +186,19 @@ def sigmoid(z: Tensor) -> Tensor:
     return 1.0 / (torch.exp(-z) + 1.0)
 
 
-def log_ends(score: Tensor) -> tuple[Tensor, Tensor]:
-    """Log p̂ and log(1 − p̂) of scores kept away from 0 and 1."""
+def logit(score: Tensor) -> Tensor:
+    """Log p̂ − log(1 − p̂) of scores kept away from 0 and 1."""
     safe = score.clamp(PROBABILITY_FLOOR, 1.0 - PROBABILITY_FLOOR)
-    return safe.log(), (1.0 - safe).log()
+    return safe.log() - (1.0 - safe).log()
 
 
-def chosen(calibrator: Calibrator | None) -> Calibrator | None:
+def _logit(score: Floats) -> Floats:
+    """Return the same in NumPy, by the same operations."""
+    safe = np.clip(score, PROBABILITY_FLOOR, 1.0 - PROBABILITY_FLOOR)
+    logits: Floats = np.log(safe) - np.log(1.0 - safe)
+    return logits
+
+
+def chosen(calibrator: Calibrator | None) -> Any:
     """Return a calibrator, or the one that ``auto`` chose."""
-    return chosen(calibrator.choice_) if type(calibrator) is kinds.AutoCalibrator else calibrator
-
-
-def line_of(calibrator: Calibrator | None) -> LineTable:
-    """Return a calibrator as a line of the table; an error for one that the table cannot hold."""
-    if calibrator is None:
-        return _straight(1.0, 0.0, floor=0.0)
-    form = FORMS.get(type(calibrator))
-    if form is None or len(getattr(calibrator, "segments_", ())):
-        problem = "has segments of its own" if form else "has no ONNX form here"
-        raise UnskewError(
-            f"the calibrator {calibrator.name!r} {problem}",
-            remedy=f"use one of {', '.join(kind.name for kind in FORMS)}, or auto",
-        )
-    return form(calibrator)
-
-
-def interpolation(x: Table, y: Table) -> LineTable:
-    """Return the line of ``np.interp(…, x, y)``."""
-    slope = np.concatenate([[0.0], np.diff(y) / np.diff(x), [0.0]])
-    values = np.concatenate([y[:1], y])
-    return LineTable(x, np.concatenate([x[:1], x]), _columns(slope, values))
-
-
-def _columns(slope: Table, value: Table) -> Table:
-    return np.column_stack([np.zeros((len(value), 2)), slope, value])
-
-
-def _straight(slope: float, intercept: float, **options: Any) -> LineTable:
-    return LineTable(np.empty(0), np.zeros(1), np.array([[0.0, 0.0, slope, intercept]]), **options)
-
-
-def _beta(calibrator: kinds.Beta) -> LineTable:
-    """a·log p̂ − b·log(1 − p̂) = z·(a + b)/2 + (log p̂ + log(1 − p̂))·(a − b)/2."""
-    a, b = calibrator.a_, calibrator.b_
-    return _straight((a + b) / 2, calibrator.intercept_, logit=True, sigmoid=True, bend=(a - b) / 2)
-
-
-def _platt(calibrator: Any) -> LineTable:
-    on_logit = getattr(calibrator, "input", "logit") == "logit"
-    return _straight(calibrator.slope_, calibrator.intercept_, logit=on_logit, sigmoid=True)
-
-
-def _steps(calibrator: Any) -> LineTable:
-    if getattr(calibrator, "interpolation", "step") == "linear":
-        x = np.column_stack([calibrator.first_, calibrator.last_]).ravel()
-        y = np.repeat(calibrator.values_, 2)
-        distinct = np.append(True, np.diff(x) > 0)
-        return interpolation(x[distinct], y[distinct])
-    values = np.asarray(calibrator.values_, dtype=np.float64)
-    return LineTable(
-        np.asarray(calibrator.edges_), np.zeros(len(values)), _columns(np.zeros(len(values)), values)
-    )
-
-
-def _spline(calibrator: kinds.Spline) -> LineTable:
-    """Cubics between the breaks, and straight tails beyond them."""
-    breaks, inner = np.asarray(calibrator.breaks_), np.asarray(calibrator.coefficients_).T
-    low, high = calibrator.end_slopes_
-    end = np.polyval(inner[-1], breaks[-1] - breaks[-2])
-    tails = [[0.0, 0.0, low, inner[0, -1]]], [[0.0, 0.0, high, end]]
-    origin = np.concatenate([breaks[:1], breaks])
-    return LineTable(breaks, origin, np.concatenate([tails[0], inner, tails[1]]), logit=True, sigmoid=True)
-
-
-FORMS: dict[type[Calibrator], Callable[[Any], LineTable]] = {
-    kinds.Identity: lambda calibrator: _straight(1.0, 0.0),
-    kinds.Platt: _platt,
-    kinds.Temperature: lambda of: _straight(1.0 / of.temperature_, 0.0, logit=True, sigmoid=True),
-    kinds.Beta: _beta,
-    kinds.Spline: _spline,
-    **dict.fromkeys((kinds.Isotonic, kinds.Histogram, kinds.VennAbers), _steps),
-    **dict.fromkeys((kinds.ScalingBinning, kinds.ICIPW), _steps),
-    kinds.Segmented: _platt,
-}
-"""What each kind of calibrator is; a subclass may compute something else, so it is not looked up."""
+    return chosen(calibrator.choice_) if type(calibrator) is AutoCalibrator else calibrator

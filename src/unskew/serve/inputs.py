@@ -1,19 +1,18 @@
-"""The inputs of an exported file: ids and features as a log has them, or as codes, to what models read.
+"""The inputs of an exported file: ids and values as a log has them, and how models read them.
 
-Texts and whole numbers are looked up by ONNX's ``LabelEncoder``; numbers are transformed as in training. A
-hash of text has no operator: such a feature is given as codes.
+Texts and whole numbers are looked up by ONNX's ``LabelEncoder``; numbers are transformed as in training. ONNX
+has no hash of a text, so that what is hashed is given as codes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unskew.base.errors import ParameterError
 from unskew.data import Encoders, Field, Rows, Schema
 from unskew.data.encoder import (
     FARTHEST,
@@ -29,10 +28,7 @@ from unskew.data.encoder import (
 from unskew.data.kinds import TimePart
 from unskew.data.schema import Role
 from unskew.data.vocabulary import UNSEEN_CODE, Vocabulary
-from unskew.serve.calibrators import Pieces, interpolation
-
-Form = Literal["raw", "codes"]
-"""Ids and values as the log has them, or the codes and scaled numbers that networks read."""
+from unskew.serve.calibrators import Interpolation
 
 WHOLE = np.iinfo(np.int64)
 
@@ -45,70 +41,61 @@ Columns = Mapping[str, Tensor]
 
 
 class Input(NamedTuple):
-    """What a request holds: ``[n]`` values of a type (text is ``object``), or ``[n, columns]``.
+    """What a request holds: ``[n]`` values of a type (text is ``object``), or ``[n, any]`` of a bag.
 
-    Where there are ``keys``, texts or whole numbers, each is read as its code, and all others as one code.
+    With ``keys``, texts or whole numbers, each is read as its code, and every other as one code.
     """
 
     name: str
     dtype: Any
-    columns: int | str | None = None
+    bag: bool = False
     keys: Sequence[Any] | None = None
     codes: Sequence[int] = ()
     otherwise: int = UNSEEN_CODE
 
     @property
     def look_up(self) -> dict[str, Any]:
-        """Attributes of the ``LabelEncoder`` that reads the keys; none without any."""
+        """Arguments of the ONNX node that reads it."""
         if self.keys is None:
-            return {}
+            return {"op_type": "Identity"}
         keys = {"keys_strings" if self.dtype is object else "keys_int64s": list(self.keys)}
-        return {**keys, "values_int64s": list(self.codes), "default_int64": self.otherwise}
+        codes = {"values_int64s": list(self.codes), "default_int64": self.otherwise}
+        return {"op_type": "LabelEncoder", "domain": "ai.onnx.ml", **keys, **codes}
 
     @property
     def axes(self) -> dict[int, str]:
-        """The axes that may have any length."""
-        return {0: "n", 1: "any"} if isinstance(self.columns, str) else {0: "n"}
-
-    @property
-    def shape(self) -> list[int | str]:
-        """Lengths of its axes, as the file names them."""
-        return ["n"] if self.columns is None else ["n", self.columns]
+        """The lengths of its axes, as the file names them."""
+        return {0: "n", 1: f"values of {self.name}"} if self.bag else {0: "n"}
 
     @property
     def example(self) -> Tensor:
         """Some rows to trace with, as codes where it has keys."""
         dtype = torch.int64 if self.keys is not None else getattr(torch, np.dtype(self.dtype).name)
-        return torch.zeros([size if isinstance(size, int) else 3 for size in self.shape], dtype=dtype)
+        return torch.zeros([3] * len(self.axes), dtype=dtype)
 
 
 class GraphInputs(nn.Module):
     """The inputs of a file, and what models read of them: codes and numbers ``[n, width]`` by field.
 
-    ``"user"`` and ``"item"`` are codes ``[n]``, −1 for ids that are not in the vocabulary.
+    ``"user"`` and ``"item"`` are codes ``[n]``, −1 for ids that are not in the vocabulary. A request may
+    leave out features of users and items, by the value that ``described`` calls ``absent``: those of training
+    are in the file.
 
     Parameters
     ----------
     encoders
         Of all features that any model of the file reads; None where all read the ids alone.
-    form
-        With ``"raw"`` a request may leave out features of users and items, by the value that ``described``
-        calls ``absent``: those of training are in the file.
     further
         Columns of numbers that are read as they are.
     """
 
     def __init__(
-        self,
-        users: Vocabulary,
-        items: Vocabulary,
-        encoders: Encoders | None,
-        form: Form,
-        further: Sequence[str],
+        self, users: Vocabulary, items: Vocabulary, encoders: Encoders | None, further: Sequence[str]
     ) -> None:
         super().__init__()
         self.schema = Schema.of_ids(len(users), len(items)) if encoders is None else encoders.schema
-        self.form, self.encoders, self.further = form, encoders, tuple(further)
+        self.encoders = () if encoders is None else encoders.encoders
+        self.further = tuple(further)
         self.inputs: list[Input] = []
         self.described: list[dict[str, Any]] = []
         for role, vocabulary in zip(ROLES_OF_IDS, (users, items), strict=True):
@@ -117,98 +104,75 @@ class GraphInputs(nn.Module):
             seen = every if encoders is None else encoders.seen.get(role, every)
             # One more, which is read for all that are not in the vocabulary.
             self.register_buffer(f"{role}_seen", torch.from_numpy(np.append(seen, False)))
-        for number, encoder in enumerate(() if encoders is None else encoders.encoders):
+        for number, encoder in enumerate(self.encoders):
             self._add_feature(encoder)
-            self._keep_tables(number, encoder)
+            name, role_or_none = encoder.feature.name, encoder.feature.role
+            if role_or_none in ROLES_OF_IDS:
+                assert encoders is not None
+                codes = np.arange(self.schema[role_or_none].size)
+                trained = encoders.table_columns(role_or_none, codes)[name]
+                dtype = np.float32 if encoder.field.kind == "number" else np.int64
+                self.register_buffer(f"trained_{number}", torch.from_numpy(trained.astype(dtype)))
+            if isinstance(encoder, NumberEncoder) and encoder.transform == "quantile" and len(encoder.knots):
+                corners, ranks = quantile_line(encoder.knots)
+                self.add_module(f"quantile_{number}", Interpolation([(corners, corners, ranks)]))
         for name in self.further:
-            facts = {"missing": "NaN", "column": name, "kind": "number", "role": "row"}
-            self._add(Input(name, np.float64), holds="number", **facts)
+            facts = {"missing": "NaN", "column": name, "kind": "number", "role": "row", "holds": "number"}
+            self._add(Input(name, np.float64), facts)
 
     def forward(self, *values: Tensor) -> dict[str, Tensor]:
         """Return what models read, by the names of fields and further columns."""
-        given = dict(zip((each.name for each in self.inputs), values, strict=True))
-        found = {name: given[name] for name in self.further}
+        asked = dict(zip((wanted.name for wanted in self.inputs), values, strict=True))
+        columns = {name: asked[name] for name in self.further}
         for role in ROLES_OF_IDS:
             last = len(self.get_buffer(f"{role}_seen")) - 1
-            inside = (given[role] >= 0) & (given[role] < last)
-            found[role] = torch.where(inside, given[role], UNSEEN_CODE)
-            owner = torch.where(inside, given[role], last)
-            found[f"known_{role}"] = self.get_buffer(f"{role}_seen")[owner]
-            found[f"{role}_owner"] = torch.where(found[f"known_{role}"], owner, last)
-        for number, encoder in enumerate(() if self.encoders is None else self.encoders.encoders):
-            name = encoder.feature.name
+            inside = (asked[role] >= 0) & (asked[role] < last)
+            columns[role] = torch.where(inside, asked[role], UNSEEN_CODE)
+            owner = torch.where(inside, asked[role], last)
+            columns[f"known_{role}"] = self.get_buffer(f"{role}_seen")[owner]
+            columns[f"{role}_owner"] = torch.where(columns[f"known_{role}"], owner, last)
+        for number, encoder in enumerate(self.encoders):
+            name, role_or_none = encoder.feature.name, encoder.feature.role
             if isinstance(encoder, NumberEncoder):
-                columns, absent = self._numbers(number, encoder, given[name])
+                encoded, absent = self._numbers(number, encoder, asked[name])
             else:
                 assert isinstance(encoder, CodeEncoder)
-                columns, absent = self._codes(encoder, given[name])
-            if self._may_be_absent(encoder):
-                owner = found[f"{encoder.feature.role}_owner"]
-                columns = torch.where(absent, self.get_buffer(f"trained_{number}")[owner], columns)
-            found[name] = columns
-        return found
+                encoded, absent = _codes(encoder, asked[name])
+            if role_or_none in ROLES_OF_IDS:
+                trained = self.get_buffer(f"trained_{number}")[columns[f"{role_or_none}_owner"]]
+                encoded = torch.where(absent, trained, encoded)
+            columns[name] = encoded
+        return columns
 
-    def _numbers(self, number: int, encoder: NumberEncoder, given: Tensor) -> tuple[Tensor, Tensor]:
-        """As :meth:`NumberEncoder.encode` has it; the second column says what is missing."""
-        if self.form == "codes":
-            return given, given
-        there = given.abs() < torch.inf
-        x = torch.where(there, given, 0.0)
+    def _numbers(self, number: int, encoder: NumberEncoder, values: Tensor) -> tuple[Tensor, Tensor]:
+        """As :meth:`NumberEncoder.encode` has it, and whether they are left out ``[n, 1]``."""
+        there = values.abs() < torch.inf
+        x = torch.where(there, values, 0.0)
         if encoder.transform == "log":
             x = (x.clamp(min=0.0) + 1.0).log()
         elif encoder.transform == "quantile" and len(encoder.knots):
-            x = self.get_submodule(f"quantile_{number}")(x[None])[0]
+            x = self.get_submodule(f"quantile_{number}")(x[None], x[None])[0]
         scaled = ((x - encoder.mean) / encoder.scale).clamp(-FARTHEST, FARTHEST)
         columns = [torch.where(there, scaled, 0.0)]
         if encoder.field.width == 2:
             columns.append(1.0 - there.double())
-        return torch.stack(columns, dim=1).float(), (given == -torch.inf)[:, None]
+        return torch.stack(columns, dim=1).float(), (values == -torch.inf)[:, None]
 
-    def _codes(self, encoder: CodeEncoder, given: Tensor) -> tuple[Tensor, Tensor]:
-        """Codes ``[n, width]``, and whether they are left out ``[n, 1]``."""
-        field = encoder.field
-        inside = torch.where((given >= 0) & (given < field.size), given, OTHER_CODE)
-        if field.kind != "bag":
-            return inside[:, None], (given == ABSENT_CODE)[:, None]
-        padding = torch.full_like(given[:, :1], PAD).expand(-1, field.width)
-        codes = torch.cat([torch.where(given < 0, PAD, inside), padding], dim=1)[:, : field.width]
-        empty = torch.where(codes.amax(1) < 0, _nothing(encoder), codes[:, 0])
-        absent = (torch.cat([given, padding], dim=1) == ABSENT_CODE).any(1)
-        return torch.cat([empty[:, None], codes[:, 1:]], dim=1), absent[:, None]
-
-    def _may_be_absent(self, encoder: Encoder) -> bool:
-        return self.form == "raw" and encoder.feature.role in ROLES_OF_IDS
-
-    def _keep_tables(self, number: int, encoder: Encoder) -> None:
-        """Keep what was known of a feature in training, and how its numbers are transformed."""
-        name, role = encoder.feature.name, encoder.feature.role
-        if self._may_be_absent(encoder):
-            assert self.encoders is not None
-            assert role is not None
-            trained = self.encoders.table_columns(role, np.arange(self.schema[role].size))[name]
-            dtype = np.float32 if encoder.field.kind == "number" else np.int64
-            self.register_buffer(f"trained_{number}", torch.from_numpy(trained.astype(dtype)))
-        if isinstance(encoder, NumberEncoder) and encoder.transform == "quantile" and len(encoder.knots):
-            self.add_module(f"quantile_{number}", Pieces([interpolation(*quantile_line(encoder.knots))]))
-
-    def _add(self, wanted: Input, **facts: Any) -> None:
+    def _add(self, wanted: Input, facts: Mapping[str, Any]) -> None:
         self.inputs.append(wanted)
         self.described.append({"name": wanted.name, **facts})
 
     def _add_id(self, role: str, known: Vocabulary) -> None:
-        if self.form == "codes":
-            self._add(Input(role, np.int64), holds="codes", column=known.name)
-            return
+        ids, facts = known.ids.tolist(), {"column": known.name}
         if known.buckets:
-            raise ParameterError(
-                f"{known.buckets:,} codes of '{known.name}' are shared by a hash of ids, which ONNX lacks",
-                remedy="export with codes (--inputs codes), and make them with the vocabulary's encode",
+            self._add(
+                Input(role, np.int64), {**facts, "holds": "codes", "ids": ids, "buckets": known.buckets}
             )
-        ids = known.ids.tolist()
-        text = known.ids.dtype.kind == "T"
-        facts = {"holds": "text"} if text else {"holds": "integer", "unseen": _free(int(WHOLE.max), ids)}
-        dtype: Any = object if text else np.int64
-        self._add(Input(role, dtype, None, ids, range(len(ids))), column=known.name, **facts)
+        elif known.ids.dtype.kind == "T":
+            self._add(Input(role, object, False, ids, range(len(ids))), {**facts, "holds": "text"})
+        else:
+            facts |= {"holds": "integer", "unseen": _free(int(WHOLE.max), ids)}
+            self._add(Input(role, np.int64, False, ids, range(len(ids))), facts)
 
     def _add_feature(self, encoder: Encoder) -> None:
         field, feature = encoder.field, encoder.feature
@@ -217,43 +181,50 @@ class GraphInputs(nn.Module):
             facts["part"] = feature.part
         if field.kind == "bag":
             facts["width"] = field.width
-        columns = f"values of {field.name}" if field.kind == "bag" else None
-        if self.form == "codes" or (isinstance(encoder, CodeEncoder) and encoder.buckets is not None):
-            facts["encoder"] = encoder.to_dict()
         if isinstance(encoder, NumberEncoder):
-            given, facts["holds"] = Input(field.name, np.float64), "number"
-            if self.form == "codes":
-                given, facts["holds"] = Input(field.name, np.float32, field.width), "scaled"
-            facts["missing"] = "NaN"
-            absent: Any = "-Infinity"
-        elif "encoder" in facts:
-            given = Input(field.name, np.int64, columns)
-            facts |= {"holds": "codes", "missing": PAD}
-            absent = ABSENT_CODE
+            wanted = Input(field.name, np.float64)
+            facts |= {"holds": "number", "missing": "NaN", "absent": "-Infinity"}
         else:
             assert isinstance(encoder, CodeEncoder)
-            given, values = _looked_up(encoder, columns)
-            absent = values.pop("absent")
-            facts |= values
-        if self._may_be_absent(encoder):
-            facts["absent"] = absent
-        self._add(given, **facts)
+            wanted, special = _coded_input(encoder)
+            facts |= special
+        if feature.role not in ROLES_OF_IDS:
+            del facts["absent"]
+        self._add(wanted, facts)
 
 
-def _looked_up(encoder: CodeEncoder, columns: str | None) -> tuple[Input, dict[str, Any]]:
-    """Return an input of texts or, where all values are whole numbers, of these; and its special values."""
+def _coded_input(encoder: CodeEncoder) -> tuple[Input, dict[str, Any]]:
+    """Return an input of codes, texts, or whole numbers where all values are such; and its special values."""
+    name, bag = encoder.field.name, encoder.field.kind == "bag"
+    if encoder.buckets is not None:
+        facts = {"encoder": encoder.to_dict(), "holds": "codes", "missing": PAD, "absent": ABSENT_CODE}
+        return Input(name, np.int64, bag), facts
     texts: list[Any] = encoder.vocabulary.tolist()
-    keys = _whole(texts)
-    nothing = PAD if encoder.field.kind == "bag" else _nothing(encoder)
-    codes = [*range(FIRST_CODE, FIRST_CODE + len(texts)), nothing, ABSENT_CODE]
-    if keys is None:
+    numbers = _whole(texts)
+    codes = [*range(FIRST_CODE, FIRST_CODE + len(texts)), PAD if bag else _nothing(encoder), ABSENT_CODE]
+    if numbers is None:
         missing = _free("", texts)
         absent = _free("?", [*texts, missing])
-        given = Input(encoder.field.name, object, columns, [*texts, missing, absent], codes, OTHER_CODE)
-        return given, {"holds": "text", "missing": missing, "absent": absent}
+        keys = [*texts, missing, absent]
+        facts = {"holds": "text", "missing": missing, "absent": absent}
+        return Input(name, object, bag, keys, codes, OTHER_CODE), facts
     least, most = int(WHOLE.min), int(WHOLE.max)
-    given = Input(encoder.field.name, np.int64, columns, [*keys, least, least + 1], codes, OTHER_CODE)
-    return given, {"holds": "integer", "missing": least, "absent": least + 1, "unseen": most}
+    facts = {"holds": "integer", "missing": least, "absent": least + 1, "unseen": most}
+    return Input(name, np.int64, bag, [*numbers, least, least + 1], codes, OTHER_CODE), facts
+
+
+def _codes(encoder: CodeEncoder, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes ``[n, width]``, and whether they are left out ``[n, 1]``."""
+    field = encoder.field
+    inside = torch.where((values >= 0) & (values < field.size), values, OTHER_CODE)
+    nothing = _nothing(encoder)
+    if field.kind != "bag":
+        return torch.where(values == PAD, nothing, inside)[:, None], (values == ABSENT_CODE)[:, None]
+    padding = torch.full_like(values[:, :1], PAD).expand(-1, field.width)
+    codes = torch.cat([torch.where(values < 0, PAD, inside), padding], dim=1)[:, : field.width]
+    empty = torch.where(codes.amax(1) < 0, nothing, codes[:, 0])
+    absent = (torch.cat([values, padding], dim=1) == ABSENT_CODE).any(1)
+    return torch.cat([empty[:, None], codes[:, 1:]], dim=1), absent[:, None]
 
 
 def rows_read(values: Columns, encoders: Encoders | None) -> tuple[Rows, Tensor | None]:
@@ -264,9 +235,9 @@ def rows_read(values: Columns, encoders: Encoders | None) -> tuple[Rows, Tensor 
         return Rows(**{role: torch.where(known, values[role], 0)[None] for role in ROLES_OF_IDS}), known
     rows: dict[str, Tensor] = {role: values[f"{role}_owner"][None] for role in ROLES_OF_IDS}
     for name, numbers in (("codes", False), ("numbers", True)):
-        fields = [each.name for each in encoders.schema.features if (each.kind == "number") == numbers]
+        fields = [field.name for field in encoders.schema.features if (field.kind == "number") == numbers]
         if fields:
-            rows[name] = torch.cat([values[each] for each in fields], dim=1)[None]
+            rows[name] = torch.cat([values[field] for field in fields], dim=1)[None]
     return Rows(**rows), None
 
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 import unskew.propensity as kinds
 from unskew.base.errors import ParameterError, UnskewError
 from unskew.data import Encoders, Rows
-from unskew.data.encoder import Encoder
 from unskew.data.schema import Role
 from unskew.debias import Debiaser
 from unskew.learners import Network
@@ -41,22 +40,8 @@ def module_of(model: Fitted) -> nn.Module:
     return _Conversion(model) if isinstance(model, Debiaser) else _Propensity(model)
 
 
-def encoders_of(model: Fitted) -> Encoders | None:
-    """Return how the features that a model reads are coded; None where it reads the ids alone."""
+def _encoders_of(model: Fitted) -> Encoders | None:
     return model.encoders_ if model.reads_features else None
-
-
-def all_encoders_of(model: Fitted) -> list[Encoders]:
-    """Return those of a model, and of the segments that its calibrator reads."""
-    both = encoders_of(model), getattr(model, "segment_encoders_", None)
-    return [encoders for encoders in both if encoders is not None]
-
-
-def encoders_read(model: Fitted) -> list[Encoder]:
-    """Return how each feature is coded that a request must hold: of segments those of rows alone."""
-    own, segments = encoders_of(model), getattr(model, "segment_encoders_", None)
-    of_rows = [] if segments is None else segments.of_role("row")
-    return [*([] if own is None else own.encoders), *of_rows]
 
 
 def further_column(model: Fitted) -> str | None:
@@ -80,7 +65,7 @@ class _Conversion(nn.Module):
         self.networks = nn.ModuleList(_Network(each, "prediction", 0.0) for each in networks)
         self.seeds = len(model.seeds_)
         maps = [None] * self.seeds if model.recalibration_ is None else model.recalibration_.calibrators
-        self.calibration, self.encoders = Calibration(maps), encoders_of(model)
+        self.calibration, self.encoders = Calibration(maps), _encoders_of(model)
 
     def forward(self, values: Columns) -> Tensor:
         """Return the probabilities of a conversion."""
@@ -101,13 +86,13 @@ class _Propensity(nn.Module):
 
     def __init__(self, propensity: BasePropensity) -> None:
         super().__init__()
-        self.encoders = encoders_of(propensity)
+        self.encoders = _encoders_of(propensity)
         network = isinstance(propensity, kinds.Propensity)
         self.scores = _NetworkScores(propensity) if network else _ModelScores(propensity)  # type: ignore[arg-type]
-        maps: list[Any] = [chosen(each) for each in propensity.calibrators_]
-        self.segments = None if propensity.segments_ is None else _Segments(propensity.segments_)
-        by_segment = self.segments is not None
-        self.calibration = nn.ModuleList(map(MultiCalibration, maps)) if by_segment else Calibration(maps)
+        maps, segments = propensity.calibrators_, propensity.segments_
+        self.segments = None if segments is None else _Segments(segments)
+        by_segment = [MultiCalibration(chosen(calibrator)) for calibrator in maps if segments is not None]
+        self.calibration = nn.ModuleList(by_segment) if by_segment else Calibration(maps)
 
     def forward(self, values: Columns) -> Tensor:
         """Return the probabilities of a click."""
@@ -173,7 +158,8 @@ class _ModelScores(nn.Module):
         super().__init__()
         scorer = propensity.scorer_
         models = getattr(scorer, "models", [scorer])
-        if type(models[0]) not in FORMULAS and not isinstance(propensity, kinds.ColumnPropensity):
+        column = isinstance(propensity, kinds.ColumnPropensity)
+        if type(models[0]) not in FORMULAS and not column:
             raise ParameterError(
                 f"the classifiers of a {type(propensity).__name__} have no ONNX form here",
                 remedy="use LogisticPropensity (--propensity logistic), a network (--propensity dcn),"
@@ -182,7 +168,7 @@ class _ModelScores(nn.Module):
         self.formula = FORMULAS.get(type(models[0]), _column)
         self.design = scorer.design.encoders if isinstance(scorer, DesignedModels) else None
         self.replicas, self.further = propensity.replicas_, further_column(propensity)
-        for name, values in scorer.tensors().items():
+        for name, values in () if column else scorer.tensors().items():
             self.register_buffer(name, values.double())
 
     def forward(self, rows: Rows, values: Columns) -> Tensor:
@@ -195,10 +181,8 @@ class _Segments(nn.Module):
 
     def __init__(self, segments: Segments) -> None:
         super().__init__()
-        self.segments, self.encoders = (
-            segments,
-            () if segments.encoders is None else segments.encoders.encoders,
-        )
+        self.segments = segments
+        self.encoders = () if segments.encoders is None else segments.encoders.encoders
         for number, encoder in enumerate(self.encoders):
             if (role := encoder.feature.role) in ROLES_OF_IDS:
                 assert segments.encoders is not None

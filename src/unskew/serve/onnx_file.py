@@ -8,11 +8,10 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from unskew import __version__
@@ -23,8 +22,8 @@ from unskew.debias import Debiaser, load_model
 from unskew.propensity import load_propensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.serve.calibrators import chosen
-from unskew.serve.inputs import Form, GraphInputs
-from unskew.serve.models import Fitted, all_encoders_of, encoders_read, further_column, module_of
+from unskew.serve.inputs import GraphInputs
+from unskew.serve.models import Fitted, further_column, module_of
 from unskew.training.saved import SavedFolder
 
 What = Literal["all", "conversion", "propensity"]
@@ -32,11 +31,8 @@ What = Literal["all", "conversion", "propensity"]
 PRODUCT = "click_and_conversion"
 """The third output of a file with P(click), ``propensity``, and P(conversion | click), ``conversion``."""
 
-OPSET, IR_VERSION = 17, 8
-"""Versions of the operators and of the file format, of 2022: what most runtimes in use know."""
-
-ML, ML_OPSET = "ai.onnx.ml", 2
-"""The operators that look up texts, and their version, of 2019."""
+OPSET, ML_OPSET, IR_VERSION = 17, 2, 8
+"""Versions of the operators, of those that look up texts, and of the file format: of 2019 to 2022."""
 
 LARGEST_BYTES = (1 << 31) - (1 << 20)
 """A file of Protocol Buffers ends at 2 GiB; beyond it tables are in a second file."""
@@ -51,20 +47,21 @@ INSIDE = "unskew/"
 
 
 def export_onnx(
-    model: Fitted,
-    path: str | Path,
-    *,
-    propensity: BasePropensity | None = None,
-    inputs: Form | None = None,
-    overwrite: bool = False,
+    model: Fitted, path: str | Path, *, propensity: BasePropensity | None = None, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Write a fitted model as one ONNX file: pairs (and features) in, probabilities out, calibrators inside.
+    """Write a fitted model as one ONNX file: rows in, probabilities out, calibrators inside.
 
-    ``user [n], item [n]`` and an input for each feature → ``conversion [n]`` or ``propensity [n]`` (float32);
-    a conversion model with its propensity gives both, and their product ``click_and_conversion``. Each is the
-    mean over seeds of what ``predict_frame_each`` gives, for a propensity with ``average=True``. The file's
-    metadata describe every input. An id that the model does not know gets NaN from a model that reads ids
-    alone, and from one that reads features what these tell.
+    ``user [n], item [n]`` and an input for each feature, as the log has them → ``conversion [n]`` or
+    ``propensity [n]`` (float32); a conversion model with its propensity gives both, and their product
+    ``click_and_conversion``. Each is the mean over seeds of what ``predict_frame_each`` gives, for a
+    propensity with ``average=True``. ``known_user [n]`` and ``known_item [n]`` say whether training had rows
+    of an id. An id that the model does not know gets NaN from a model that reads ids alone, and from one that
+    reads features what these tell.
+
+    The file's metadata describe every input: what it holds, and which value means missing. Texts are looked
+    up and numbers are transformed in the graph; only values that are hashed come as codes. A feature of a
+    user or item may be left out, by the value that the metadata call ``absent``: the file holds those of
+    training.
 
     Use it to serve a model without torch or unskew. Not for cross-fitted propensities of the training
     pairs themselves, which :meth:`unskew.Propensity.predict` gives out of fold: the file gives every pair
@@ -74,20 +71,12 @@ def export_onnx(
     ----------
     model
         A fitted conversion model, or a fitted propensity. Not: MC dropout, classifiers of scikit-learn (and
-        so boosted trees), a calibrator of your own.
+        so boosted trees).
     path
         The file to write. Beyond 2 GB the tables are in a second file beside it, ``PATH.data`` (ONNX external
         data), which must go where the file goes.
     propensity
         The fitted propensity of the same log, beside a conversion model.
-    inputs
-        ``"raw"``: ids and values as the log has them; texts are looked up and numbers are transformed in the
-        graph, only values that are hashed come as codes. ``"codes"``: positions in the vocabularies, which
-        are in the metadata (``users``, ``items``, and ``encoder`` of each feature), and numbers as they are
-        scaled. With raw inputs a feature of a user or item may be left out, by the value that the metadata
-        call ``absent``: the file holds those of training. The outputs ``known_user [n]`` and ``known_item
-        [n]`` say whether training had rows of an id. None is raw for a model that reads features, and codes
-        for one that reads ids alone.
     overwrite
         Whether an earlier file may be replaced.
 
@@ -101,14 +90,14 @@ def export_onnx(
     >>> import unskew as us
     >>> model = us.load_model("runs/demo")                     # doctest: +SKIP
     >>> us.export_onnx(model, "model.onnx")["outputs"]         # doctest: +SKIP
-    ['conversion']
+    ['conversion', 'known_user', 'known_item']
     """
     target = _new_file(path, overwrite=overwrite)
     if not isinstance(model, Debiaser | BasePropensity):
         raise ParameterError(
             f"a {type(model).__name__} is not a fitted model", remedy="give a debiaser or a propensity"
         )
-    return _export([model] if propensity is None else [model, propensity], target, inputs)
+    return _export([model] if propensity is None else [model, propensity], target)
 
 
 def export_run(
@@ -117,7 +106,6 @@ def export_run(
     *,
     what: What = "all",
     method: str | None = None,
-    inputs: Form | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Write a run's conversion model (its main one unless named), its propensity, or both in one file."""
@@ -133,19 +121,26 @@ def export_run(
         raise RunFolderError(
             "holds no propensity", where=str(run), remedy="use its conversion model, or another run"
         )
-    return _export(models, target, inputs)
+    return _export(models, target)
 
 
 class _Served(nn.Module):
     """All that a file answers: values of its inputs → its outputs, in their order."""
 
-    def __init__(self, fitted: Sequence[Fitted], inputs: GraphInputs) -> None:
+    def __init__(self, fitted: Sequence[Fitted]) -> None:
         super().__init__()
-        self.inputs = inputs
+        for model in fitted:
+            model._require_fitted("networks_" if isinstance(model, Debiaser) else "scorer_")
+        further = [name for name in map(further_column, fitted) if name is not None]
+        self.inputs = GraphInputs(fitted[0].users_, fitted[0].items_, _encoders_of_all(fitted), further)
         names = ["conversion" if isinstance(model, Debiaser) else "propensity" for model in fitted]
         self.models = nn.ModuleDict(dict(zip(names, map(module_of, fitted), strict=True)))
-        answers = [*names, PRODUCT][: 3 if len(names) > 1 else 1]
-        self.outputs = [*answers, *(("known_user", "known_item") if inputs.form == "raw" else ())]
+        self.outputs = [*names, *([PRODUCT] if len(names) > 1 else []), "known_user", "known_item"]
+        if taken := [wanted.name for wanted in self.inputs.inputs if wanted.name in self.outputs]:
+            raise UnskewError(
+                f"the feature '{taken[0]}' has the name of the output",
+                remedy="rename the column and train again",
+            )
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Return them."""
@@ -155,27 +150,36 @@ class _Served(nn.Module):
         return tuple(answers[name] if name in answers else columns[name] for name in self.outputs)
 
 
-def _served(fitted: Sequence[Fitted], form: Form | None) -> _Served:
-    """Return fitted models as one module with the inputs of all of them."""
-    if form not in (None, *get_args(Form)):
-        raise ParameterError(f"inputs must be 'raw' or 'codes', not {form!r}", remedy="give one of these")
-    for model in fitted:
-        model._require_fitted("networks_" if isinstance(model, Debiaser) else "scorer_")
-    encoders = _encoders_of_all(fitted)
-    further = [name for name in map(further_column, fitted) if name is not None]
-    usual: Form = "raw" if encoders else "codes"
-    inputs = GraphInputs(fitted[0].users_, fitted[0].items_, encoders, form or usual, further)
-    served = _Served(fitted, inputs).eval()
-    if taken := [given.name for given in inputs.inputs if given.name in served.outputs]:
-        raise UnskewError(
-            f"the feature '{taken[0]}' has the name of the output",
-            remedy="rename the column and train again",
+def _encoders_of_all(models: Sequence[Fitted]) -> Encoders | None:
+    """Return the encoders of all features that models (and their calibrators) read; None without any.
+
+    Of a calibrator's segments a request must hold those of rows alone: the file has the others.
+    """
+    read: dict[str, Any] = {}
+    wholes: list[Encoders] = []
+    first, same = models[0], True
+    for model in models:
+        same &= model.users_.same_as(first.users_) and model.items_.same_as(first.items_)
+        own = model.encoders_ if model.reads_features else None
+        segments: Encoders | None = getattr(model, "segment_encoders_", None)
+        wholes += [encoders.whole or encoders for encoders in (own, segments) if encoders is not None]
+        needed = [*(own.encoders if own else ()), *(segments.of_role("row") if segments else ())]
+        for encoder in needed:
+            same &= read.setdefault(encoder.feature.name, encoder.to_dict()) == encoder.to_dict()
+    if not same:
+        raise ParameterError(
+            "the propensity and the conversion model know other ids, or code features otherwise",
+            remedy="fit both on one log",
         )
-    return served
+    if not read:
+        return None
+    whole = max(wholes, key=lambda encoders: len(encoders.encoders))
+    names = [encoder.feature.name for encoder in whole.encoders]
+    return whole if len(names) == len(read) else whole.select([name for name in names if name in read])
 
 
-def _export(fitted: Sequence[Fitted], target: NewFile, form: Form | None) -> dict[str, Any]:
-    served = _served(fitted, form)
+def _export(fitted: Sequence[Fitted], target: NewFile) -> dict[str, Any]:
+    served = _Served(fitted).eval()
     inputs, users, items = served.inputs, fitted[0].users_, fitted[0].items_
     facts: dict[str, Any] = {}
     for model in reversed(fitted):
@@ -185,21 +189,19 @@ def _export(fitted: Sequence[Fitted], target: NewFile, form: Form | None) -> dic
         "what": served.outputs[0],
         "schema": json.dumps(inputs.schema.to_dict()),
         "inputs": json.dumps(inputs.described, ensure_ascii=False),
+        "user_column": users.name,
+        "item_column": items.name,
         **{key: value if isinstance(value, str) else json.dumps(value) for key, value in facts.items()},
     }
-    for role, known in (("user", users), ("item", items)):
-        metadata[f"{role}_column"] = known.name
-        if inputs.form == "codes":
-            metadata[f"{role}s"] = json.dumps(known.ids.tolist(), ensure_ascii=False)
-    tables = _write(_graph(served, metadata), served.state_dict(), target)
+    written = _write(_graph(served, metadata), served.state_dict(), target)
     return {
         "what": served.outputs[0],
         "file": str(target.path),
-        **({} if tables is None else {"tables": str(tables)}),
-        "bytes": sum(file.stat().st_size for file in (target.path, tables) if file is not None),
+        **({"tables": str(written[1])} if len(written) > 1 else {}),
+        "bytes": sum(file.stat().st_size for file in written),
         "opset": OPSET,
-        "inputs": [given.name for given in inputs.inputs],
-        "holds": {given["name"]: given["holds"] for given in inputs.described},
+        "inputs": [wanted.name for wanted in inputs.inputs],
+        "holds": {described["name"]: described["holds"] for described in inputs.described},
         "outputs": served.outputs,
         "users": len(users),
         "items": len(items),
@@ -207,44 +209,26 @@ def _export(fitted: Sequence[Fitted], target: NewFile, form: Form | None) -> dic
     }
 
 
-def _encoders_of_all(models: Sequence[Fitted]) -> Encoders | None:
-    """Return the encoders of all features that models (and their calibrators) read; None without any."""
-    read: dict[str, Any] = {}
-    first, same = models[0], True
-    for model in models:
-        same &= model.users_.same_as(first.users_) and model.items_.same_as(first.items_)
-        for encoder in encoders_read(model):
-            same &= read.setdefault(encoder.feature.name, encoder.to_dict()) == encoder.to_dict()
-    if not same:
-        raise ParameterError(
-            "the propensity and the conversion model know other ids, or code features otherwise",
-            remedy="fit both on one log",
-        )
-    if not read:
-        return None
-    wholes = [encoders.whole or encoders for model in models for encoders in all_encoders_of(model)]
-    whole = max(wholes, key=lambda encoders: len(encoders.encoders))
-    names = [encoder.feature.name for encoder in whole.encoders]
-    return whole if len(names) == len(read) else whole.select([name for name in names if name in read])
+def _traced(served: _Served, names: Sequence[str]) -> Any:
+    """Return torch's ONNX graph of a module, whose inputs and outputs are called so, without its tables."""
+    from onnx import load_from_string
 
-
-def _traced(served: _Served, names: Sequence[str]) -> bytes:
-    """Return torch's ONNX file of a module, whose inputs and outputs are called so, without its tables."""
     inputs, content = served.inputs.inputs, io.BytesIO()
+    axes = {name: wanted.axes for name, wanted in zip(names, inputs, strict=False)}
     with torch.no_grad(), warnings.catch_warnings():
         # The tracer warns of every shape that it takes for granted.
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(
                 served,
-                tuple(given.example for given in inputs),
+                tuple(wanted.example for wanted in inputs),
                 content,  # type: ignore[arg-type]
                 dynamo=False,
                 export_params=False,
                 do_constant_folding=False,
                 input_names=names[: len(inputs)],
                 output_names=names[len(inputs) :],
-                dynamic_axes={name: given.axes for name, given in zip(names, inputs, strict=False)},
+                dynamic_axes=axes,
                 opset_version=OPSET,
             )
         except RuntimeError as error:
@@ -252,30 +236,23 @@ def _traced(served: _Served, names: Sequence[str]) -> bytes:
                 "torch cannot write this model as ONNX",
                 remedy="use one of unskew's backbones, or write your own module with torch.onnx.export",
             ) from error
-    return content.getvalue()
+    return load_from_string(content.getvalue()).graph
 
 
 def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
     """Trace a module, with look-ups before it and names behind it, and without its tables."""
-    from onnx import helper, load_from_string
+    from onnx import helper
 
     inputs = served.inputs.inputs
     names = [f"{INSIDE}:{number}" for number in range(len(inputs) + len(served.outputs))]
-    traced = load_from_string(_traced(served, names)).graph
+    traced = _traced(served, names)
     nodes, heads, tails = [], [], []
-    for name, given in zip(names, inputs, strict=False):
-        kind = helper.np_dtype_to_tensor_dtype(np.dtype(given.dtype))
-        heads.append(helper.make_tensor_value_info(given.name, kind, given.shape))
-        operator = (
-            {"op_type": "Identity"} if given.keys is None else {"op_type": "LabelEncoder", "domain": ML}
-        )
-        nodes.append(helper.make_node(inputs=[given.name], outputs=[name], **operator, **given.look_up))
+    for name, wanted in zip(names, inputs, strict=False):
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(wanted.dtype))
+        heads.append(helper.make_tensor_value_info(wanted.name, kind, [*wanted.axes.values()]))
+        nodes.append(helper.make_node(inputs=[wanted.name], outputs=[name], **wanted.look_up))
     # A column may be called anything but what names inside begin with.
-    inner = {
-        "": "",
-        **{name: name for name in names},
-        **{name: INSIDE + name for name in served.state_dict()},
-    }
+    inner = {name: name for name in ("", *names)} | {name: INSIDE + name for name in served.state_dict()}
     for node in traced.node:
         for side in (node.input, node.output):
             side[:] = [inner.setdefault(name, f"{INSIDE}{len(inner)}") for name in side]
@@ -290,7 +267,7 @@ def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
         nodes.append(helper.make_node("Identity", [name], [output]))
     model = helper.make_model(
         helper.make_graph(nodes, "unskew", heads, tails),
-        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(ML, ML_OPSET)],
+        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)],
         ir_version=IR_VERSION,
         producer_name="unskew",
         doc_string=f"{metadata['what']} of pairs; the metadata says what the inputs hold",
@@ -299,9 +276,9 @@ def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
     return model
 
 
-def _write(model: Any, tables: Mapping[str, Tensor], target: NewFile) -> Path | None:
-    """Write a model and its tables, whole or not at all; return the second file where one is too small."""
-    from onnx import checker, numpy_helper
+def _write(model: Any, tables: Mapping[str, Tensor], target: NewFile) -> list[Path]:
+    """Write a model and its tables, whole or not at all; return the files, two where one is too small."""
+    import onnx
 
     if model.ByteSize() > LARGEST_BYTES:
         raise UnskewError(
@@ -311,47 +288,33 @@ def _write(model: Any, tables: Mapping[str, Tensor], target: NewFile) -> Path | 
     read = {name for node in model.graph.node for name in node.input}
     # Of equal tables torch makes the later ones out of the first.
     read -= {name for node in model.graph.node for name in node.output}
-    arrays = {
-        INSIDE + name: table.detach().contiguous().numpy()
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(table.detach().contiguous().numpy(), INSIDE + name)
         for name, table in tables.items()
         if INSIDE + name in read
-    }
-    if model.ByteSize() + sum(array.nbytes for array in arrays.values()) <= LARGEST_BYTES:
-        model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
-        checker.check_model(model, full_check=True)
-        with whole_file(target) as beside:
-            beside.write_bytes(model.SerializeToString(deterministic=True))
-        return None
-    outside = target.path.with_name(target.path.name + OUTSIDE)
-    with whole_file(check_new_file(outside, overwrite=target.overwrite)) as beside:
-        model.graph.initializer.extend(_written_outside(arrays, beside, outside.name))
+    )
+    files = [target.path]
     try:
+        if model.ByteSize() > LARGEST_BYTES:
+            files.append(target.path.with_name(target.path.name + OUTSIDE))
+            with whole_file(check_new_file(files[1], overwrite=target.overwrite)) as beside:
+                offset = 0
+                for tensor in model.graph.initializer:
+                    onnx.external_data_helper.set_external_data(tensor, beside.name, offset)
+                    # On whole pages, so that a runtime can map them.
+                    offset += -(-len(tensor.raw_data) // PAGE_BYTES) * PAGE_BYTES
+                onnx.external_data_helper.write_external_data_tensors(model, str(beside.parent))
+            entries = [entry for tensor in model.graph.initializer for entry in tensor.external_data]
+            for entry in entries:
+                entry.value = files[1].name if entry.key == "location" else entry.value
         with whole_file(target) as beside:
             beside.write_bytes(model.SerializeToString(deterministic=True))
-            checker.check_model(str(beside), full_check=True)
+            onnx.checker.check_model(str(beside), full_check=True)
     except BaseException:
-        outside.unlink(missing_ok=True)
+        if len(files) > 1:
+            files[1].unlink(missing_ok=True)
         raise
-    return outside
-
-
-def _written_outside(arrays: Mapping[str, NDArray[Any]], file: Path, location: str) -> list[Any]:
-    """Write tables into a file, and return tensors that say where in the file of that name each is."""
-    from onnx import TensorProto, helper
-
-    tensors = []
-    with open(file, "wb") as stream:
-        for name, array in arrays.items():
-            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-            tensor = TensorProto(name=name, data_type=kind, dims=array.shape)
-            tensor.data_location = TensorProto.EXTERNAL
-            # On whole pages, so that a runtime can map them.
-            stream.seek(-(-stream.tell() // PAGE_BYTES) * PAGE_BYTES)
-            for key, value in (("location", location), ("offset", stream.tell()), ("length", array.nbytes)):
-                tensor.external_data.add(key=key, value=str(value))
-            array.tofile(stream)
-            tensors.append(tensor)
-    return tensors
+    return files
 
 
 def _new_file(path: str | Path, *, overwrite: bool) -> NewFile:
@@ -363,8 +326,8 @@ def _new_file(path: str | Path, *, overwrite: bool) -> NewFile:
             "to export needs the package onnx, which is not installed", remedy="pip install 'unskew[onnx]'"
         ) from error
     if isinstance(path, str) and path.endswith(("/", os.sep)):
-        place = Path(path) / "model.onnx"
-        raise ParameterError("names a folder", where=path, remedy=f"name the file to write, such as {place}")
+        file = Path(path) / "model.onnx"
+        raise ParameterError("names a folder", where=path, remedy=f"name the file to write, such as {file}")
     return check_new_file(Path(path), overwrite=overwrite)
 
 

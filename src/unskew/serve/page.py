@@ -1,4 +1,4 @@
-"""The calibration of a served model as one HTML page: the verdict, the reliability curve, the figures."""
+"""The calibration of a served model as one HTML page: the verdict, the reliability diagram, the figures."""
 
 from __future__ import annotations
 
@@ -15,33 +15,34 @@ from unskew.report.plots.scores import reliability_figures
 from unskew.report.words import counted, number
 
 HEADLINES = {True: "No sign of miscalibration", False: "Wrong", None: "Undecided"}
+TONES = {True: "good", False: "bad", None: "open"}
+
+CAPTION = (
+    "Each point is a group of rows of equal size, with the 95 % interval of the share with outcome 1; on the"
+    " diagonal, predictions are right."
+)
 
 
 def render_page(model: Mapping[str, Any], figures: Mapping[str, Any], sketch: CalibrationSketch) -> str:
     """Return the page of a model, from what ``/model`` and ``/calibration`` tell."""
-    pictures = {}
-    cost = "No outcomes have arrived yet."
+    what, pictures, cost, table = model["what"], {}, figures["verdict"], None
     if sketch.rows:
-        pictures["reliability"] = picture(
-            "reliability",
-            "Each point is a group of rows of equal size, with the 95 % interval of the share with outcome 1;"
-            " on the diagonal, predictions are right.",
-            reliability_figures(
-                {"served": sketch}, predicted=f"predicted {model['what']}", seen="share with outcome 1"
-            ),
-        )
-        what = f"{model['what']}s" if model["what"] == "conversion" else "clicks"
-        cost = sketch_cost(sketch, what=what, rows="rows", tolerance=LEVEL_TOLERANCE)
+        axes = {"predicted": f"predicted {what}", "seen": "share with outcome 1"}
+        drawn = reliability_figures({"served": sketch}, **axes)
+        pictures["reliability"] = picture("reliability", CAPTION, drawn)
+        outcomes = "conversions" if what == "conversion" else "clicks"
+        cost = sketch_cost(sketch, what=outcomes, rows="rows", tolerance=LEVEL_TOLERANCE)
+        table = _table(figures)
     return render(
         "served.html.j2",
-        title=f"Served {model['what']} · unskew serve",
+        title=f"Served {what} · unskew serve",
         cost=cost,
-        tone={True: "good", None: "open", False: "bad"}[figures["healthy"]],
+        tone=TONES[figures["healthy"]],
         headline=HEADLINES[figures["healthy"]],
         verdict=figures["verdict"],
-        data_line=f"{counted(figures['rows'], 'outcome')} of {model['what']} so far.",
+        data_line=f"{counted(figures['rows'], 'outcome')} of {what} so far.",
         pictures=pictures,
-        figures=_figures(figures) if sketch.rows else None,
+        figures=table,
         about=[
             ("Model", model["name"]),
             ("Run", model["folder"]),
@@ -50,12 +51,12 @@ def render_page(model: Mapping[str, Any], figures: Mapping[str, Any], sketch: Ca
     )
 
 
-def _figures(figures: Mapping[str, Any]) -> HtmlTable:
+def _table(figures: Mapping[str, Any]) -> HtmlTable:
     rows = []
     for name in ("wce", "ece"):
-        about, found = PROPENSITY_METRICS[name], figures[name]
-        limits = "" if found["low"] is None else f"{number(found['low'])} to {number(found['high'])}"
-        cells = (number_cell(found["value"]), HtmlCell(limits), number_cell(found["floor"]))
+        about, error = PROPENSITY_METRICS[name], figures[name]
+        limits = "" if error["low"] is None else f"{number(error['low'])} to {number(error['high'])}"
+        cells = (number_cell(error["value"]), HtmlCell(limits), number_cell(error["floor"]))
         rows.append(HtmlRow(about.label, cells, about.note))
     for label, key, ideal in (
         ("Predicted ÷ actual rate", "mean_over_rate", "1"),

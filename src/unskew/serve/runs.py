@@ -30,8 +30,8 @@ def model_name(run_digest: str, what: str, method: str | None) -> str:
 class Runs:
     """The run folder of a service, as models that can be served."""
 
-    def __init__(self, settings: ServeSettings, store: Store) -> None:
-        self._settings, self._store = settings, store
+    def __init__(self, settings: ServeSettings, own_code: tuple[Path, ...], store: Store) -> None:
+        self._settings, self._own_code, self._store = settings, own_code, store
         self._kind = json.dumps([settings.what, settings.method])
         self._seen: object = None
         self._served = ""
@@ -102,24 +102,20 @@ class Runs:
         return model
 
     def _read(self, name: str) -> ServedModel:
-        asked = self._settings
-        model = ServedModel(self._store.file(name), asked.unseen, asked.threads, asked.rows)
+        model = ServedModel(self._store.file(name), self._settings.unseen, self._settings.max_rows)
         self._served = name
         return model
 
     async def _export(self, path: Path) -> None:
         """Run ``unskew export`` in a process of its own, which loads torch and ends."""
         asked = self._settings
-        own_code = [word for file in asked.own_code for word in ("--with", str(file))]
+        own_code = [word for file in self._own_code for word in ("--with", str(file))]
         method = [] if asked.method is None else ["--method", asked.method]
-        options = ["-o", str(path), "--overwrite", "--inputs", "raw", "--what", asked.what, *method]
+        options = ["-o", str(path), "--overwrite", "--what", asked.what, *method]
         # -P: what lies in the working folder is no library.
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "unskew", *own_code, "export", str(asked.run), *options),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        command = [sys.executable, "-P", "-m", "unskew", *own_code, "export", str(asked.run), *options]
+        none, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*command, stdin=none, stdout=none, stderr=pipe)
         if hasattr(os, "setpriority"):
             os.setpriority(os.PRIO_PROCESS, process.pid, POLITE)
         try:

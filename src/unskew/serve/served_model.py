@@ -26,7 +26,7 @@ class Scored(NamedTuple):
 
 
 class ServedModel:
-    """An ONNX file with raw inputs, as ``unskew export --inputs raw`` writes it.
+    """An ONNX file, as ``unskew export`` writes it.
 
     Parameters
     ----------
@@ -34,23 +34,24 @@ class ServedModel:
         The file; its stem is the name of the model.
     unseen
         The answer to unknown ids; None is the model's own rule.
-    threads
-        Threads of onnxruntime.
     rows
         Rows of a request.
     """
 
-    def __init__(self, path: Path, unseen: Unseen | None, threads: int, rows: int) -> None:
+    def __init__(self, path: Path, unseen: Unseen | None, rows: int) -> None:
         import onnxruntime
 
         self.name = path.stem
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        # Threads that wait must not spin: requests come when they come.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self.facts: dict[str, Any] = dict(self._session.get_modelmeta().custom_metadata_map)
         described = json.loads(self.facts["inputs"])
+        if any("buckets" in item for item in described):
+            raise RunFolderError(
+                "its ids share codes by a hash, which a service cannot make",
+                remedy="train with a code for each id, or use unskew score",
+            )
         self.reader = RowReader(described, rows)
         self._names = [output.name for output in self._session.get_outputs()]
         self.outputs = [name for name in self._names if name not in KNOWN]
@@ -63,15 +64,10 @@ class ServedModel:
                 remedy="give --unseen nan or error",
             )
         self.unseen: Unseen = unseen or ("other" if features else "nan")
-        self._probe()
-
-    def _probe(self) -> None:
-        """Raise an error unless a row without known values gets a probability or nothing."""
-        blank = {name: "" if facts["kind"] == "id" else None for name, facts in self.reader.fields.items()}
+        # A row without known values must get probabilities, or nothing.
+        blank = {name: "" if field["kind"] == "id" else None for name, field in self.reader.fields.items()}
         inputs = self.reader.read(json.dumps({"rows": [blank]}).encode())
-        answers = dict(zip(self._names, self._session.run(None, inputs), strict=True))
-        for name in self.outputs:
-            (score,) = answers[name]
+        for name, (score,) in zip(self._names, self._session.run(None, inputs), strict=True):
             if not (np.isnan(score) or 0 <= score <= 1):
                 raise RunFolderError(
                     f"its output {name} is no probability", where=self.name, remedy="train it again"

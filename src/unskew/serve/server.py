@@ -9,6 +9,8 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -94,18 +96,16 @@ class Server(uvicorn.Server):
                     connection.transport.abort()
 
 
-def serve(settings: ServeSettings, ready: Callable[[str], None] | None = None) -> None:
+def serve(
+    settings: ServeSettings,
+    token: str | None,
+    own_code: tuple[Path, ...] = (),
+    ready: Callable[[str], None] = lambda address: None,
+) -> None:
     """Serve a run folder until a signal ends it; ``ready`` is called with the address once it answers."""
     logs.configure()
-    listening = _bound(settings)
-    try:
-        store = Store(settings.state, settings.remember)
-        try:
-            asyncio.run(_serve(settings, store, listening, ready))
-        finally:
-            store.close()
-    finally:
-        listening.close()
+    with closing(_bound(settings)) as listening, closing(Store(settings.folder, settings.remember)) as store:
+        asyncio.run(_serve(settings, token, Runs(settings, own_code, store), store, listening, ready))
 
 
 def _bound(settings: ServeSettings) -> socket.socket:
@@ -128,24 +128,27 @@ def _bound(settings: ServeSettings) -> socket.socket:
 
 
 async def _serve(
-    settings: ServeSettings, store: Store, listening: socket.socket, ready: Callable[[str], None] | None
+    settings: ServeSettings,
+    token: str | None,
+    runs: Runs,
+    store: Store,
+    listening: socket.socket,
+    ready: Callable[[str], None],
 ) -> None:
-    runs = Runs(settings, store)
     model = await runs.first()
-    service = Service(settings, store, model)
+    service = Service(settings, token, store, model)
     # What is here stays: the collector need not look at it again with every few requests.
     gc.freeze()
 
     def started() -> None:
         host, port = listening.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        folders = {"run": str(settings.run), "state": str(settings.state)}
+        folders = {"run": str(settings.run), "state": str(settings.folder)}
         logs.write("serving", address=address, pid=os.getpid(), model=model.name, **folders)
-        if host not in ("127.0.0.1", "::1") and settings.token is None:
+        if host not in ("127.0.0.1", "::1") and token is None:
             why = f"whoever reaches {host} may ask; see --token-file"
             logs.write("no token", logging.WARNING, why=why)
-        if ready is not None:
-            ready(address)
+        ready(address)
 
     config = uvicorn.Config(
         service,
@@ -167,7 +170,7 @@ async def _serve(
     tasks = [
         asyncio.create_task(server.drain(settings.drain)),
         asyncio.create_task(server.end_stalled(settings.timeout)),
-        asyncio.create_task(_watch(runs, service, settings.look_every)),
+        asyncio.create_task(_watch(runs, service, settings.reload_every)),
         # The compiled pass over scores takes a second to load, which the first outcomes need not wait for.
         asyncio.create_task(asyncio.to_thread(load_pass)),
     ]

@@ -20,7 +20,7 @@ from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.base.files import Lock, check_place
 from unskew.base.plain_text import listed
 from unskew.metrics import CalibrationSketch
-from unskew.serve.requests import Outcome, require_bounded
+from unskew.serve.requests import Outcome
 
 DATABASE = "service.sqlite"
 
@@ -30,16 +30,23 @@ MOST_MODELS = 32
 MOST_FILES = 3
 """Exported models that are kept: to put an earlier run back takes no time."""
 
+MOST_INVERSE = 1e9
+"""The largest weight ÷ score; one outcome beyond would decide every sum by itself."""
+
 TABLES = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
+PRAGMA foreign_keys = ON;
 CREATE TABLE IF NOT EXISTS model (name TEXT PRIMARY KEY, kind TEXT, digest TEXT, served INTEGER,
     brier REAL DEFAULT 0, log_loss REAL DEFAULT 0);
-CREATE TABLE IF NOT EXISTS answer (first INTEGER PRIMARY KEY, id TEXT UNIQUE, model TEXT, rows INTEGER,
-    scores BLOB);
-CREATE TABLE IF NOT EXISTS settled (first INTEGER, row INTEGER, PRIMARY KEY (first, row)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS cell (model TEXT, cell INTEGER, outcome INTEGER, rows INTEGER, weight REAL,
-    score REAL, square REAL, inverse REAL, PRIMARY KEY (model, cell, outcome)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS answer (first INTEGER PRIMARY KEY, id TEXT UNIQUE, rows INTEGER, scores BLOB,
+    model TEXT REFERENCES model ON DELETE CASCADE);
+CREATE TABLE IF NOT EXISTS settled (first INTEGER REFERENCES answer ON DELETE CASCADE, row INTEGER,
+    PRIMARY KEY (first, row)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS cell (model TEXT REFERENCES model ON DELETE CASCADE, cell INTEGER,
+    outcome INTEGER, rows INTEGER, weight REAL, score REAL, square REAL, inverse REAL,
+    PRIMARY KEY (model, cell, outcome)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS answers ON answer (model);
 """
 """``first`` of an answer counts the rows of all answers before it; ``settled`` has rows with an outcome."""
 
@@ -47,6 +54,12 @@ ADD_CELL = """
 INSERT INTO cell VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET rows = rows + excluded.rows,
     weight = weight + excluded.weight, score = score + excluded.score, square = square + excluded.square,
     inverse = inverse + excluded.inverse
+"""
+
+SERVE = """
+INSERT INTO model (name, kind, digest, served)
+    VALUES (?, ?, ?, (SELECT coalesce(max(served), 0) + 1 FROM model)) ON CONFLICT DO UPDATE
+    SET kind = excluded.kind, digest = excluded.digest, served = excluded.served
 """
 
 
@@ -84,9 +97,8 @@ class Store:
         try:
             self._db = sqlite3.connect(path, check_same_thread=False)
             self._db.executescript(TABLES)
-            (self._next,) = self._db.execute(
-                "SELECT coalesce(max(first + max(rows, 1)), 0) FROM answer"
-            ).fetchone()
+            query = "SELECT coalesce(max(first + max(rows, 1)), 0) FROM answer"
+            (self._next,) = self._db.execute(query).fetchone()
         except sqlite3.Error as error:
             self._folder_lock.close()
             raise RunFolderError(
@@ -100,47 +112,40 @@ class Store:
         self._folder_lock.close()
 
     def add(self, model: str, scores: NDArray[np.float32]) -> str:
-        """Remember the scores of an answer, and return the id of its request."""
+        """Remember the scores of an answer, and return the id of its request, which nobody can guess."""
         request, rows = secrets.token_urlsafe(16), max(1, len(scores))
         with self._lock, self._db as db:
-            values = (self._next, request, model, len(scores), scores.astype("<f4").tobytes())
+            values = (self._next, request, len(scores), scores.astype("<f4").tobytes(), model)
             db.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?)", values)
-            oldest = self._next + rows - self._remember
+            self._next += rows
+            oldest = self._next - self._remember
             db.execute("DELETE FROM answer WHERE first < ? AND first + rows <= ?", (oldest, oldest))
-            db.execute("DELETE FROM settled WHERE first < (SELECT min(first) FROM answer)")
-        self._next += rows
         return request
 
-    def settle(self, outcomes: Sequence[Outcome], current: str) -> dict[str, int]:
+    def settle(self, outcomes: Sequence[Outcome]) -> dict[str, int]:
         """Count outcomes in the cells of their models: all of them in one transaction, or none."""
         counts = {"counted": 0, "known": 0, "unscored": 0}
         models: dict[str, list[tuple[float, float, float]]] = {}
         with self._lock, self._db as db:
             for number, outcome in enumerate(outcomes):
-                model, score, result = self._row(db, number, outcome, current)
-                counts[result] += 1
-                if result == "counted":
-                    weight = outcome.get("weight", 1.0)
-                    models.setdefault(model, []).append((score, float(outcome["outcome"]), weight))
+                model, first, score = self._waiting(db, number, outcome)
+                key = (first, outcome.get("row", 0))
+                if not db.execute("INSERT OR IGNORE INTO settled VALUES (?, ?)", key).rowcount:
+                    counts["known"] += 1
+                elif score != score:
+                    counts["unscored"] += 1
+                else:
+                    counts["counted"] += 1
+                    counted = (score, float(outcome["outcome"]), outcome.get("weight", 1.0))
+                    models.setdefault(model, []).append(counted)
             for model, rows in models.items():
                 _add_cells(db, model, np.array(rows))
         return counts
 
-    def _row(
-        self, db: sqlite3.Connection, number: int, outcome: Outcome, current: str
-    ) -> tuple[str, float, str]:
-        """Return the model and the score of an outcome, and whether it counts."""
-        if "score" in outcome:
-            model = outcome.get("model", current)
-            if not db.execute("SELECT 1 FROM model WHERE name = ?", (model,)).fetchone():
-                raise UnknownRowError(
-                    "no such model was served here",
-                    where=f"outcome {number}",
-                    remedy="give a model that GET /calibration lists",
-                )
-            return model, outcome["score"], "counted"
-        row = outcome.get("row", 0)
-        query = "SELECT first, model, substr(scores, ?, 4) FROM answer WHERE id = ? AND rows > ?"
+    def _waiting(self, db: sqlite3.Connection, number: int, outcome: Outcome) -> tuple[str, int, float]:
+        """Return the model, the answer and the score of the row that an outcome is of."""
+        row, weight = outcome.get("row", 0), outcome.get("weight", 1.0)
+        query = "SELECT model, first, substr(scores, ?, 4) FROM answer WHERE id = ? AND rows > ?"
         answer = db.execute(query, (4 * row + 1, outcome["request"], row)).fetchone()
         if answer is None:
             raise UnknownRowError(
@@ -148,14 +153,14 @@ class Store:
                 where=f"outcome {number}",
                 remedy="leave it out",
             )
-        first, model, content = answer
-        score = float(np.frombuffer(content, "<f4")[0])
-        if not db.execute("INSERT OR IGNORE INTO settled VALUES (?, ?)", (first, row)).rowcount:
-            return model, score, "known"
-        if score != score:
-            return model, score, "unscored"
-        require_bounded(number, score, outcome)
-        return model, score, "counted"
+        score = float(np.frombuffer(answer[2], "<f4")[0])
+        if (score > 0 or outcome["outcome"]) and weight > MOST_INVERSE * score:
+            raise DataError(
+                f"weight ÷ score is above {MOST_INVERSE:.0e}",
+                where=f"outcome {number}",
+                remedy="leave it out, or give a smaller weight",
+            )
+        return answer[0], answer[1], score
 
     def sketch(self, model: str) -> CalibrationSketch:
         """Return the cells of a model as a sketch, by a connection of its own: writers go on."""
@@ -182,12 +187,7 @@ class Store:
         """Record that a model is served now; forget those before the latest."""
         digest = _digest(self.file(name))
         with self._lock, self._db as db:
-            (last,) = db.execute("SELECT coalesce(max(served), 0) FROM model").fetchone()
-            db.execute(
-                "INSERT INTO model (name, kind, digest, served) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"
-                " SET kind = excluded.kind, digest = excluded.digest, served = excluded.served",
-                (name, kind, digest, last + 1),
-            )
+            db.execute(SERVE, (name, kind, digest))
         names = self.served
         for old in names[:-MOST_MODELS]:
             self.forget(old)
@@ -207,11 +207,8 @@ class Store:
         return row is not None and kind in (None, row[1]) and path.is_file() and _digest(path) == row[0]
 
     def forget(self, name: str) -> bool:
-        """Delete the cells and the waiting answers of a model; False where it was never served."""
+        """Delete a model, its cells and its waiting answers; return False where it was never served."""
         with self._lock, self._db as db:
-            db.execute("DELETE FROM cell WHERE model = ?", (name,))
-            db.execute("DELETE FROM answer WHERE model = ?", (name,))
-            db.execute("DELETE FROM settled WHERE first NOT IN (SELECT first FROM answer)")
             return bool(db.execute("DELETE FROM model WHERE name = ?", (name,)).rowcount)
 
 
@@ -219,14 +216,11 @@ def forget_model(folder: Path, name: str) -> None:
     """Delete the cells and the waiting answers of a model from the folder of a service that does not run."""
     if not (folder / DATABASE).is_file():
         raise RunFolderError("is no folder of a service", where=str(folder), remedy="give its --state")
-    store = Store(folder, 1)
-    try:
+    with closing(Store(folder, 1)) as store:
         if not store.forget(name):
             raise ParameterError(
                 f"no model {name!r} was served from {folder}", remedy=f"give one of {listed(store.served)}"
             )
-    finally:
-        store.close()
 
 
 def _add_cells(db: sqlite3.Connection, model: str, rows: NDArray[np.float64]) -> None:
@@ -235,9 +229,8 @@ def _add_cells(db: sqlite3.Connection, model: str, rows: NDArray[np.float64]) ->
     cell, side = np.nonzero(sums.rows)
     columns = [values[cell, side].tolist() for values in (sums.rows, sums.weight, sums.score, sums.square)]
     inverse = (sums.inverse[cell] * side).tolist()
-    db.executemany(
-        ADD_CELL, zip([model] * len(cell), cell.tolist(), side.tolist(), *columns, inverse, strict=True)
-    )
+    records = zip([model] * len(cell), cell.tolist(), side.tolist(), *columns, inverse, strict=True)
+    db.executemany(ADD_CELL, records)
     update = "UPDATE model SET brier = brier + ?, log_loss = log_loss + ? WHERE name = ?"
     db.execute(update, (*sums.totals.tolist(), model))
 
