@@ -21,7 +21,6 @@ from unskew.data.datasets.streams import stream_files
 from unskew.data.rows_of_files import RowsOfFiles
 from unskew.data.scan import BUCKETS
 from unskew.data.splitting import mature_rows
-from unskew.training.readings import Rounds
 
 ROLES = ("user", "item", "row")
 
@@ -356,21 +355,6 @@ def test_of_some_blocks_their_buffers_alone_are_decoded(
         assert len(some) == len(whole[start : start + count])
         numbers = list(stream.numbers(seed=0, epoch=0, start=start, count=count))
         assert all(map(np.array_equal, numbers, some))
-
-
-def test_rounds_of_an_epoch_decode_no_row_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.data.streamed.MOST_BUFFER_ROWS", 100)
-    stream = stream_log(write(tmp_path, 900), **NAMES, keep=["number"], block_rows=50)
-    decoded = decoded_rows(monkeypatch)
-    rounds = Rounds.of(stream, 900, 240)
-    assert (rounds.per_epoch, rounds.blocks) == (4, 4)
-    found = [
-        buffer.columns["number"][rows]
-        for number in range(rounds.per_epoch)
-        for buffer, rows in rounds.read(number, seed=0)
-    ]
-    assert sorted(np.concatenate(found)) == list(range(900))
-    assert sum(decoded) == 900
 
 
 def test_clicks_alone_are_those_of_all_rows(tmp_path: Path) -> None:

@@ -11,15 +11,11 @@ from scipy.special import expit, logit
 
 import unskew as us
 from contracts.stages import short_stages
-from contracts.streamed_contract import impressions
 from unskew.base.errors import CollapseWarning, ParameterError, RunFolderError
 from unskew.base.manifest import write_manifest
 from unskew.base.seeds import Replica, replicas_of, stream
-from unskew.data import StreamedLog
 from unskew.debias import METHODS, make_method
-from unskew.propensity.given import streamed_propensities
 from unskew.training.ensemble import combined
-from unskew.training.kept import Kept
 
 QUICK = {"epochs": 3, "patience": 2, "batch_size": 256}
 EVERY_PART = ("ips", "att", "tdr", "kb-dr", "stable-dr", "gpl", "dr-v2")
@@ -113,7 +109,7 @@ def test_each_member_holds_out_clicks_of_its_own_and_is_judged_on_them(data, fit
     np.testing.assert_array_equal(loaded.validation_rows(log), lines)
 
 
-@pytest.mark.parametrize("damage", ["lines = 7", "lines = 2", "held_out = -5", "shared = true"])
+@pytest.mark.parametrize("damage", ["lines = 7", "lines = 2", "held_out = -5"])
 def test_a_split_that_no_such_model_has_is_damage(fitted, tmp_path, damage):
     fitted.save(tmp_path / "model")
     config = tmp_path / "model" / "config.toml"
@@ -180,39 +176,6 @@ def test_saved_and_loaded(data, fitted, tmp_path):
         loaded.predict_members_each(data.test), fitted.predict_members_each(data.test)
     )
     assert loaded.collapsed_ == fitted.collapsed_
-
-
-def test_on_a_stream():
-    log = impressions()
-    rows = StreamedLog.of(log, block_rows=128)
-    one, three = (
-        ips(members=members, backbone=us.MF(dim=4)).fit(rows, propensity="p", seeds=SEEDS, device="cpu")
-        for members in (1, 3)
-    )
-    members = three.predict_members_each(log)
-    np.testing.assert_allclose(members[:, 0], one.predict_each(log), rtol=1e-4)
-    assert np.abs(members[:, 1] - members[:, 0]).max() > 1e-4
-
-
-def test_each_member_reads_the_propensities_of_its_seed_on_a_stream():
-    log = impressions()
-    propensity = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=2).fit(log, seeds=SEEDS)
-    given = streamed_propensities(
-        Kept.of(StreamedLog.of(log, block_rows=128)),
-        propensity,
-        SEEDS,
-        0.1,
-        calibrated=True,
-        full_space=False,
-    )
-    wanted = np.maximum(propensity.predict_each(log), 0.1)
-    assert np.abs(wanted[0] - wanted[1]).max() > 1e-3
-    rows = given.of_members(2).of_rows
-    np.testing.assert_allclose(rows(log), wanted[[0, 0, 1, 1]], rtol=1e-6)
-    np.testing.assert_allclose(rows.share(slice(1, 4))(log), wanted[[0, 1, 1]], rtol=1e-6)
-    np.testing.assert_allclose(rows.share(slice(2, 4))(log), wanted[[1]], rtol=1e-6)
-    both = type(rows).joined([rows, rows])
-    np.testing.assert_allclose(both.share(slice(3, 6))(log), wanted[[1, 0, 0]], rtol=1e-6)
 
 
 class TestWarmStart:

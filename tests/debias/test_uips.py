@@ -8,10 +8,9 @@ import torch
 
 import unskew as us
 from contracts.click_world import ITEMS, SEEDS, USERS, World, ce, deep
-from contracts.streamed_contract import BLOCK, impressions
+from contracts.shown_log import impressions
 from unskew import IPS, UIPS, losses
 from unskew.base.errors import DataError, ParameterError
-from unskew.data import StreamedLog
 
 
 def found(**params) -> World:
@@ -106,8 +105,6 @@ def test_what_is_no_uncertainty_is_refused():
     ):
         with pytest.raises(DataError, match=problem):
             UIPS().fit(rows, propensity=0.5, uncertainty=given)
-    with pytest.raises(ParameterError, match="does not fit a stream"):
-        UIPS().fit(StreamedLog.of(log, block_rows=BLOCK), propensity="p", uncertainty=bad)
     for method, problem in (
         (UIPS(trusted_weight=0.0), "trusted_weight must be above 0"),
         (UIPS(prior=-1.0), "prior must be above 0"),

@@ -11,7 +11,6 @@ from sklearn.metrics import roc_auc_score
 import unskew as us
 from unskew.base.errors import ParameterError, RunFolderError
 from unskew.base.progress import SILENT
-from unskew.data import StreamedLog
 from unskew.debias.fit import Job
 from unskew.training.checkpoint import Checkpoint
 from unskew.training.warm_start import WarmStart
@@ -170,14 +169,6 @@ def test_a_width_that_follows_from_the_number_of_ids_stays_what_it_was():
     assert fitted(backbone, many, epochs=1).networks_["prediction"].inputs.fields.dim != new.backbone.dim
 
 
-def test_a_stream_starts_from_a_model_of_a_stream():
-    old = fitted(BACKBONES["mf"], StreamedLog.of(YESTERDAY, block_rows=300), epochs=2)
-    new = fitted(BACKBONES["mf"], StreamedLog.of(TODAY, block_rows=300), epochs=2, start=old)
-    assert new.split_.ends == old.split_.ends
-    changes = new.start_.changes(new, StreamedLog.of(TODAY, block_rows=300))
-    assert changes["fields"]["user"] == {"kept": 30, "new": 15, "gone": 10}
-
-
 @pytest.mark.parametrize(
     ("backbone", "log", "message"),
     [
@@ -327,10 +318,3 @@ def test_auto_holds_out_by_what_the_start_did():
     log = noise(times=True)
     start = memorised(log, validation_by="user", epochs=1)
     assert memorised(log, validation_by="auto", start=start, epochs=1).split_ == start.split_
-
-
-def test_a_stream_does_not_hold_out_what_trained_a_model_of_a_log():
-    with pytest.raises(
-        ParameterError, match="by pair, and this training would hold out 10 % by pair of a stream"
-    ):
-        memorised(StreamedLog.of(noise(), block_rows=300), start=memorised(noise(), epochs=1), epochs=1)

@@ -17,7 +17,7 @@ from contracts.propensity_contract import (
     log_of,
     rows_in,
 )
-from unskew.base.errors import DataError, NotFittedError, ParameterError
+from unskew.base.errors import DataError, NotFittedError, ParameterError, UnskewError
 
 FIGURES = {
     "ece",
@@ -167,12 +167,12 @@ class TestBase(PropensityFixtures):
         with pytest.raises(NotFittedError, match="call fit first"):
             self.make().save(tmp_path / "q")
         fitted.save(tmp_path / "p")
-        with pytest.raises(us.errors.UnskewError, match="overwrite"):
+        with pytest.raises(UnskewError, match="overwrite"):
             fitted.save(tmp_path / "p")
         fitted.save(tmp_path / "p", overwrite=True)
         weights = tmp_path / "p" / "propensity.safetensors"
         weights.write_bytes(weights.read_bytes()[:-3] + b"abc")
-        with pytest.raises(us.errors.UnskewError, match=r"propensity\.safetensors is damaged"):
+        with pytest.raises(UnskewError, match=r"propensity\.safetensors is damaged"):
             us.load_propensity(tmp_path / "p")
 
     def test_without_a_calibrator_it_is_saved_and_loaded_too(self, log, tmp_path):

@@ -160,24 +160,6 @@ def test_features_of_rows_come_with_logs_and_frames_and_not_with_pairs():
         fitted.predict_pairs_each([0], [0])
 
 
-def test_a_stream_is_calibrated_by_its_features(tmp_path):
-    import pyarrow.parquet as pq
-
-    log = impressions(4000)
-    columns = {"user": log.user, "item": log.item, "click": log.click, "page": log.columns["page"]}
-    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
-    stream = us.stream_log(tmp_path / "log.parquet", click="click", features=["page"])
-    calibrator = us.Multicalibrated()
-    fitted = us.Propensity(backbone=us.MF(dim=2), epochs=1, crossfit=2, calibrator=calibrator).fit(stream)
-    figures = fitted.diagnose()
-    assert figures["calibrated"]["nll"] < figures["raw"]["nll"] - 0.01
-    read = us.read_log(tmp_path / "log.parquet", click="click", space="impressions", features=["page"])
-    found, page = fitted.predict(read), np.asarray(log.columns["page"])
-    assert found[page == "c"].mean() < found[page != "c"].mean() / 2
-    fitted.save(tmp_path / "p")
-    np.testing.assert_array_equal(us.load_propensity(tmp_path / "p").predict(read), found)
-
-
 def test_position_and_naive_bayes_take_it_too():
     log = impressions()
     position = us.PositionPropensity(calibrator=us.Multicalibrated(segments=("page",)), crossfit=2).fit(log)

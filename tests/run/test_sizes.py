@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import unskew as us
-from contracts.streamed_contract import impressions
+from contracts.shown_log import impressions
 from unskew.base.errors import ParameterError
 from unskew.base.progress import SILENT
 from unskew.cli import main

@@ -18,7 +18,6 @@ import torch
 
 import unskew as us
 from unskew.base.errors import CheckpointWarning, ParameterError, RunFolderError
-from unskew.data import StreamedLog
 from unskew.debias import Debiaser
 from unskew.propensity.logistic import Likelihood
 from unskew.training.checkpoint import Call, Checkpoint, difference, once
@@ -115,11 +114,6 @@ def fit_drawing(log):
     return Drawing(backbone=us.MF(dim=2), epochs=2, batch_size=60).fit(log, device="cpu")
 
 
-def fit_stream(log):
-    model = us.DRJL(backbone=us.MF(dim=3), epochs=2, batch_size=50)
-    return model.fit(StreamedLog.of(log, block_rows=100), propensity=0.5, seeds=2, device="cpu")
-
-
 FITS = {
     "early stopping and dropout": fit_ips,
     "a tower in two stages": fit_tower,
@@ -180,12 +174,6 @@ def test_killed_while_any_state_is_written_it_ends_with_the_same_bits(tmp_path, 
 
 def test_tables_that_are_trained_by_touched_rows_go_on_in_the_middle_of_an_epoch(tmp_path, wide):
     resumed_at_every_state(tmp_path, fit_lazy, wide, before=False)
-
-
-def test_a_stream_goes_on_in_the_middle_of_an_epoch(tmp_path, wide, monkeypatch):
-    """Several samples of several steps in an epoch."""
-    monkeypatch.setattr("unskew.training.streams.AT_ONCE", 100)
-    resumed_at_every_state(tmp_path, fit_stream, wide, before=False)
 
 
 def test_a_propensity_without_a_network_is_fitted_once_for_each_replica(tmp_path, log, monkeypatch):

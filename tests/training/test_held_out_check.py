@@ -10,6 +10,7 @@ import pytest
 import unskew as us
 from unskew.base.errors import HeldOutWarning, ParameterError
 from unskew.base.seeds import Replica
+from unskew.data.datasets import Dataset
 from unskew.data.splitting import SplitBy
 from unskew.run.run_split import split_labels
 from unskew.training.held_out_check import Outcomes, outcomes_of, split_that_decides
@@ -32,17 +33,16 @@ def impressions(rows=2_000, converts=0.3, late=0.0, seed=0):
     )
 
 
-def chosen(asked, log, *, shared=False, share=0.1, replicas=REPLICAS):
-    return split_that_decides(asked, log, share, replicas, shared=shared, selects=True)
+def chosen(asked, log, *, share=0.1, replicas=REPLICAS):
+    return split_that_decides(asked, log, share, replicas, selects=True)
 
 
 @pytest.mark.parametrize("late", [0.0, 1.0])
 @pytest.mark.parametrize("asked", ["auto", "auto:when"])
-@pytest.mark.parametrize("shared", [False, True])
-def test_latest_clicks_of_one_outcome_give_way_to_pairs(late, asked, shared):
+def test_latest_clicks_of_one_outcome_give_way_to_pairs(late, asked):
     log = impressions(late=late)
     with pytest.warns(HeldOutWarning, match=r"200 converted.*split by pair chooses it instead.*--maturity"):
-        assert chosen(asked, log, shared=shared).kind == "pair"
+        assert chosen(asked, log).kind == "pair"
 
 
 def test_a_split_that_was_asked_for_stays_and_is_warned_of():
@@ -55,7 +55,7 @@ def test_pairs_without_a_conversion_are_warned_of_with_their_number():
     one = np.zeros(len(log), dtype=np.float32)
     one[log.clicked[0]] = 1.0
     log = replace(log, conversion=one)
-    lacking = [not each.decide for each in outcomes_of(log, 0.1, SplitBy(), REPLICAS, shared=False)]
+    lacking = [not each.decide for each in outcomes_of(log, 0.1, SplitBy(), REPLICAS)]
     assert sum(lacking) > 1
     words = f"in {sum(lacking)} of 3 networks: of them 0 of 200 converted, and 1 of the 1,800 others"
     with pytest.warns(HeldOutWarning, match=f"{words}.*--split pair:0.2"):
@@ -95,7 +95,7 @@ def test_a_run_holds_out_pairs_and_its_labels_say_so_and_how_many_converted():
     assert model.split_.by.kind == "pair"
     found = [int(log.conversion[line].sum()) for line in model.validation_rows(log)]
     assert min(found) > 0
-    dataset = us.datasets.Dataset("files", log, None)
+    dataset = Dataset("files", log, None)
     (label,) = split_labels(["epoch chosen on a validation split of the clicks"], {"naive": model}, dataset)
     assert "by pair, since the latest all had one outcome" in label
     assert f"{min(found)} to {max(found)} of which converted" in label or len(set(found)) == 1

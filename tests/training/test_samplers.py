@@ -223,3 +223,57 @@ def test_parts_of_an_epoch_are_its_steps_in_turn(population, parts, monkeypatch)
         assert max(steps) == cut.steps
         together = torch.cat([block.cells for blocks in of_parts for block in blocks], dim=1)
         assert torch.equal(together, torch.cat([block.cells for block in whole.epoch(epoch)], dim=1))
+
+
+class TestWindows:
+    """Epochs of logs that are larger than one permutation: here from 100 rows on."""
+
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch):
+        for name, value in {"FULL_ORDER": 100, "BLOCK_ROWS": 8, "WINDOW_BLOCKS": 4, "BLOCK": 64}.items():
+            monkeypatch.setattr(samplers, name, value)
+
+    @pytest.fixture
+    def shown(self, impressions_log) -> Population:
+        return Population(impressions_log, CPU)
+
+    def test_each_row_comes_once_and_few_blocks_are_open_at_a_time(self):
+        rows = torch.randperm(300).expand(3, -1)
+        sampler = ShuffledRows(rows, SEEDS, 10)
+        first, second = (
+            torch.cat([block.observed.flatten(1) for block in sampler.epoch(e)], 1) for e in (0, 1)
+        )
+        for visited, later in zip(first, second, strict=True):
+            assert sorted(visited.tolist()) == list(range(300))
+            assert sorted(later.tolist()) == list(range(300))
+            assert not torch.equal(visited, later)
+            windows = [len((visited[start : start + 32] // 8).unique()) for start in range(0, 288, 32)]
+            assert max(windows) <= 8 < len((rows[0][:32] // 8).unique())
+        alone = ShuffledRows(rows[:1], SEEDS[1:2], 10)
+        assert torch.equal(torch.cat([block.observed for block in alone.epoch(0)], 1).flatten(), first[1])
+
+    def test_every_admitted_row_of_d_comes_once(self, shown):
+        slots, admitted = shown.slots(SEEDS, 10), torch.arange(10).expand(3, -1) < 8
+        visited = cells_of(EveryCell(shown, SEEDS, 10, slots, admitted))
+        for replica, line in enumerate(visited):
+            wanted = admitted_cells(shown, (slots, admitted), replica)
+            assert torch.isin(line, wanted).all()
+            assert line.unique().numel() > 0.9 * min(len(wanted), len(line))
+
+    def test_a_share_of_the_unclicked_rows_is_drawn_anew_in_each_epoch(self, shown):
+        sampler = EveryCell(shown, SEEDS[:1], 10, unclicked=0.3)
+        drawn = [cells_of(sampler, epoch)[0] for epoch in range(40)]
+        count = torch.bincount(
+            torch.cat([line[shown.click(line) == 0] for line in drawn]), minlength=shown.size
+        )
+        unclicked = shown.click(torch.arange(shown.size)) == 0
+        assert float(count[unclicked].float().mean()) == pytest.approx(0.3 * 40, rel=0.1)
+        assert all(torch.isin(shown.observed, line).float().mean() > 0.9 for line in drawn)
+
+    def test_cells_beside_clicks_are_uniform_over_all_rows(self, shown):
+        sampler = ObservedAndFull(
+            ShuffledRows(torch.arange(shown.n_clicks).expand(3, -1), SEEDS, 10), shown, 1.0
+        )
+        drawn = torch.cat([cells_of(sampler, epoch) for epoch in range(40)], dim=1)
+        for line in drawn:
+            assert stats.chisquare(torch.bincount(line, minlength=shown.size)).pvalue > 1e-4

@@ -491,6 +491,9 @@ class Log:
         >>> [len(block) for block in log.blocks(2)]
         [2, 1]
         """
+        if len(self) <= rows:
+            yield self
+            return
         shared = self
         if self.features is not None:
             shared = replace(self, features=replace(self.features, encoders=self.encoders))

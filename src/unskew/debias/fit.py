@@ -19,14 +19,13 @@ from unskew.base.errors import ParameterError
 from unskew.base.estimator import plain_params
 from unskew.base.progress import Progress
 from unskew.base.seeds import Replica, stream
-from unskew.data import Log, StreamedLog, require_log
+from unskew.data import Log, require_log
 from unskew.data.digest import digest_of
 from unskew.data.splitting import SplitBy
-from unskew.debias.setting import Observed, ObservedSampler, Setting, Stage
+from unskew.debias.setting import Observed, Setting, Stage
 from unskew.learners import Network
 from unskew.metrics.collapse import Collapsed, Learned, learned
-from unskew.propensity.given import GivenPropensities, PropensitiesOfRows
-from unskew.propensity.streamed import StreamedRows
+from unskew.propensity.given import GivenPropensities
 from unskew.training import (
     History,
     PartsOfEpochs,
@@ -42,9 +41,8 @@ from unskew.training import (
     train,
 )
 from unskew.training.checkpoint import once
-from unskew.training.held_out import BY_PAIR, SHARED_SEED, Ends, HeldOut, Split
+from unskew.training.held_out import BY_PAIR, Ends, HeldOut, Split
 from unskew.training.inference import logits
-from unskew.training.kept import Kept
 from unskew.training.means import weighted_mean
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
 from unskew.training.reader import Reader
@@ -78,8 +76,6 @@ class Job:
         A log to choose the epoch on instead of a share of O.
     label
         What the progress bar calls this training.
-    kept
-        Of a stream: it, and the rows of it that are kept in memory, which ``log`` has too.
     start
         The model that it starts from.
     by, held_out
@@ -95,7 +91,6 @@ class Job:
     validation: Log | None
     progress: Progress
     label: str
-    kept: Kept | None = None
     start: WarmStart | None = None
     by: SplitBy = BY_PAIR
     held_out: int = 0
@@ -105,23 +100,12 @@ class Job:
         if self.validation is not None:
             require_log(self.validation, "validation", "give a Log of pairs with their conversions")
 
-    @property
-    def whole(self) -> Log | StreamedLog:
-        """All rows that are trained on."""
-        return self.log if self.kept is None else self.kept.stream
-
-    @property
-    def clicks_each(self) -> float:
-        """Clicks of the whole that one of ``log`` stands for."""
-        return 1.0 if self.kept is None else self.kept.clicks_each
-
     def split(self, seeds: Sequence[int], members: int) -> Split:
         """Return which clicks are held out, for so many members that are trained on their own."""
-        shared = self.kept is not None
-        split = Split.of(self.log, seeds, self.held_out, self.by, shared=shared, members=members)
+        split = Split.of(self.log, seeds, self.held_out, self.by, members=members)
         if not self.ends:
             return split
-        ends = tuple(self.ends[SHARED_SEED if shared else seed] for seed in seeds)
+        ends = tuple(self.ends[seed] for seed in seeds)
         return replace(split, ends=tuple(of_seed[: split.lines] for of_seed in ends))
 
     def untrained(self, method: Debiaser, replicas: tuple[Replica, ...], *, drawn: bool = True) -> Networks:
@@ -232,7 +216,6 @@ def _observed(job: Job, given: GivenPropensities | None, replicas: Sequence[Repl
         _seeds(replicas),
         job.device,
         parts=tuple(each.part for each in replicas),
-        shared=job.kept is not None,
     )
 
 
@@ -319,7 +302,6 @@ def _stacked(given: Sequence[GivenPropensities | None]) -> GivenPropensities | N
             "some of the propensities are None, others are not", remedy="fit the method without them apart"
         )
     everywhere = [each.everywhere for each in known if each.everywhere is not None]
-    of_rows = [each.of_rows for each in known if each.of_rows is not None]
     first = np.cumsum([0, *(len(each.clicked) for each in known)]).tolist()
     return GivenPropensities(
         clicked=np.concatenate([each.clicked for each in known]),
@@ -327,14 +309,13 @@ def _stacked(given: Sequence[GivenPropensities | None]) -> GivenPropensities | N
         diagnostics=tuple(each for one in known for each in one.diagnostics),
         floors=tuple(floor for one in known for floor in one.floors),
         lines=tuple(start + line for start, one in zip(first, known, strict=False) for line in one.lines),
-        of_rows=PropensitiesOfRows.joined(of_rows) if of_rows else None,
     )
 
 
 def _train_at_once(
     method: Debiaser, job: Job, replicas: tuple[Replica, ...], given: GivenPropensities | None
 ) -> Trained:
-    log, kept, seeds = job.log, job.kept, _seeds(replicas)
+    log = job.log
     networks = job.untrained(method, replicas)
     data = _observed(job, given, replicas)
     training, held_out = data.split(job.held_out, job.by, job.ends)
@@ -352,18 +333,10 @@ def _train_at_once(
         level=method.predicts_rates,
     )
     rates = {name: method.learning_rates().get(name, method.learning_rate) for name in networks}
-    clicks = training.shape[1] * job.clicks_each
     decays = {
-        name: method.decay_of(name, clicks=round(clicks), population=job.whole.population_size)
+        name: method.decay_of(name, clicks=training.shape[1], population=log.population_size)
         for name in networks
     }
-    streamed = None
-    if kept is not None:
-        split = job.split(seeds, members=1)
-        rows = None if given is None else given.of_rows
-        streamed = StreamedRows(
-            kept.stream, split, clicks, log.encoders, job.device, rows, method.needs_propensity_everywhere
-        )
 
     def train_stage(number: int, stage: Stage) -> History:
         if number:
@@ -372,13 +345,9 @@ def _train_at_once(
                 network.noise.restart()
         epochs = method.epochs if stage.epochs is None else stage.epochs
         patience = stage.patience or method.patience if stage.selects else None
-        order: Callable[[str], ObservedSampler] = partial(_shuffled, training, replicas, method.batch_size)
-        if streamed is not None:
-            epochs = streamed.rounds.count(epochs, clicks, stops=patience is not None)
-            patience = streamed.rounds.patience(patience)
-            order = partial(streamed.sampler, method.batch_size)
+        order = partial(_shuffled, training, replicas, method.batch_size)
         passes = _passes(stage, setting, data, order)
-        if streamed is None and patience is not None and method.checks > 1:
+        if patience is not None and method.checks > 1:
             parts = min(method.checks, *(each.sampler.steps for each in passes))
             passes = [replace(each, sampler=PartsOfEpochs(each.sampler, parts)) for each in passes]
             epochs *= parts
@@ -414,21 +383,19 @@ def _setting(
     given: GivenPropensities | None,
 ) -> Setting:
     """What the losses see at the start."""
-    weight = None if job.kept is None else torch.as_tensor(job.kept.weight, device=job.device)
     if given is not None:
         floors = torch.tensor([given.floors[line] for line in given.lines])
     else:
         floors = torch.full(
-            (len(data.seeds),), job.whole.density if method.p_min == "auto" else float(method.p_min)
+            (len(data.seeds),), job.log.density if method.p_min == "auto" else float(method.p_min)
         )
     return Setting(
         networks=networks,
-        density=job.whole.density,
+        density=job.log.density,
         clicks=data.observed(training),
         floor=floors.to(job.device, torch.float32).unsqueeze(1),
         given=data.propensity is not None,
-        held_out=HeldOut(data.population, data.seeds, weight),
-        clicks_each=job.clicks_each,
+        held_out=HeldOut(data.population, data.seeds),
     )
 
 
@@ -444,7 +411,7 @@ def _about(
         "members": [each.member for each in replicas],
         "hold out": [each.part for each in replicas],
         "parameters": plain_params(method),
-        "log": job.whole.digest,
+        "log": job.log.digest,
         "validation": None if job.validation is None else job.validation.digest,
         "propensities": digest_of(*known),
         "start": None if job.start is None else job.start.digest,
@@ -466,7 +433,7 @@ def _passes(
     stage: Stage,
     setting: Setting,
     data: Observed,
-    order: Callable[[str], ObservedSampler],
+    order: Callable[[str], ShuffledRows],
 ) -> list[Pass[Sampler]]:
     """The passes of an epoch of a stage, with samplers by the purpose of their order."""
     passes = []

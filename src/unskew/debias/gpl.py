@@ -88,7 +88,7 @@ class GPL(WithTower, JointLearning):
         tasks = Tasks.read(setting, observed, full)
         output, logit = setting.predicted(observed, "imputation"), setting.predicted(observed)
         imputed = imputed_error(output, logit, form=self.form)
-        size = setting.clicks.conversion.shape[1] * setting.clicks_each / setting.density
+        size = setting.clicks.conversion.shape[1] / setting.density
         return gpl_propensity(
             self.form.error(observed.conversion, logit) - imputed,
             tasks.of("click"),

@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.base.columns import is_frame
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import (
     Estimator,
@@ -32,7 +31,7 @@ from unskew.base.estimator import (
 from unskew.base.progress import SILENT, Progress
 from unskew.base.seeds import Replica, as_seeds, replicas_of, stream
 from unskew.calibration.recalibration import NONE, Recalibration, require_kind
-from unskew.data import Encoders, Log, Rows, Schema, StreamedLog, require_log
+from unskew.data import Encoders, Log, Rows, Schema, require_log
 from unskew.data.checks import require_both_clicks
 from unskew.data.splitting import SplitBy
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
@@ -41,12 +40,11 @@ from unskew.learners import Backbone, Network, NeuMF
 from unskew.metrics import WeightDiagnostics
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
-from unskew.propensity.given import GivenPropensities, given_propensities, streamed_propensities
+from unskew.propensity.given import GivenPropensities, given_propensities
 from unskew.training import Pass, Step, fitted, resolve_device
 from unskew.training.ensemble import MOST_MEMBERS, interval, require_several, spread
 from unskew.training.held_out import Cells, Ends, Split
 from unskew.training.held_out_check import split_that_decides
-from unskew.training.kept import Kept
 from unskew.training.reader import Reader, Unseen
 from unskew.training.warm_start import WarmStart
 
@@ -76,8 +74,8 @@ class Debiaser(Estimator):
         ``"auto"`` takes the clip with the least estimated error of the weights at hand
         (:func:`unskew.metrics.least_error_clip`), so that it follows the density of the log.
     epochs, batch_size, learning_rate, patience, checks
-        Training; early stopping is on the validation loss, looks at it ``checks`` times an epoch (on a stream
-        once a round), and ends after ``patience`` of these without progress.
+        Training; early stopping is on the validation loss, looks at it ``checks`` times an epoch,
+        and ends after ``patience`` of these without progress.
     weight_decay, regularisation
         A number is Adam's L2 coefficient. ``"auto"`` is λ/n with λ = ``regularisation``: training minimises
         Σ loss + (λ/2)·‖θ‖², a normal prior of variance 1/λ on every weight, whatever the size of the log. n
@@ -97,8 +95,8 @@ class Debiaser(Estimator):
         Validation loss: ``"snips"`` weights it by the method's own propensities, ``"ce"`` does not.
     members
         Networks of each seed, whose mean logit is the model: an ensemble. Members have first weights and an
-        order of batches of their own, and each holds out clicks of its own (but for the latest, on a stream,
-        and where they start from a model that held out others); propensities are the seed's. Each member
+        order of batches of their own, and each holds out clicks of its own (but for the latest, and
+        where they start from a model that held out others); propensities are the seed's. Each member
         stops at its own epoch. All members of all seeds are trained in one stack. The first member is the
         model that ``members=1`` trains.
     recalibrate
@@ -231,7 +229,7 @@ class Debiaser(Estimator):
 
     def fit(
         self,
-        log: Log | StreamedLog,
+        log: Log,
         *,
         propensity: Any = None,
         seeds: int | Sequence[int] = 1,
@@ -247,7 +245,7 @@ class Debiaser(Estimator):
         Parameters
         ----------
         log
-            A log, or a :class:`unskew.StreamedLog`, which is read again in each epoch.
+            What to train on.
         propensity
             A fitted :class:`unskew.Propensity` (its seeds are paired with these), an array aligned with the
             log's rows or of shape [users, items], a column's name, or one number.
@@ -268,9 +266,9 @@ class Debiaser(Estimator):
         """
         self._check()
         self._start(seeds, device)
-        rows = _in_memory(log)
-        given = self._given(rows, propensity, calibrated)
-        job = self._job(rows, validation, progress, label, start)
+        require_log(log)
+        given = self._given(log, propensity, calibrated)
+        job = self._job(log, validation, progress, label, start)
         trained = train_replicas(self, job, given)
         self._keep(job, trained)
         self.finish(trained.setting)
@@ -280,7 +278,7 @@ class Debiaser(Estimator):
 
     def fit_many(
         self,
-        log: Log | StreamedLog,
+        log: Log,
         *,
         propensities: Mapping[str, Any],
         seeds: int | Sequence[int] = 1,
@@ -316,11 +314,12 @@ class Debiaser(Estimator):
         self._check()
         require(bool(propensities), "there are no propensities to fit with", "give at least one set")
         params = self.get_params(deep=False)
-        parts, given, rows = [type(self)(**params) for _ in propensities], [], _in_memory(log)
+        require_log(log)
+        parts, given = [type(self)(**params) for _ in propensities], []
         for part, (key, propensity) in zip(parts, propensities.items(), strict=True):
             part._start(seeds, device)
-            given.append(part._given(rows, propensity, key not in raw))
-        job = parts[0]._job(rows, validation, progress, label, start)
+            given.append(part._given(log, propensity, key not in raw))
+        job = parts[0]._job(log, validation, progress, label, start)
         for part in parts:
             part.backbone = parts[0].backbone
         trained_sets = train_sets(type(self)(**(params | {"backbone": parts[0].backbone})), job, given)
@@ -339,15 +338,8 @@ class Debiaser(Estimator):
         *,
         called: str = "start",
         validation: Log | None = None,
-        streamed: bool = False,
     ) -> None:
-        """Raise an error, which calls the model so, where :meth:`fit` could not start from it.
-
-        Parameters
-        ----------
-        streamed
-            Whether the log has the columns of a stream, and no rows.
-        """
+        """Raise an error, which calls the model so, where :meth:`fit` could not start from it."""
         other = type(self)(**self.get_params(deep=False))
         other._start(seeds, "cpu")
         log = other._read_alone(log)
@@ -357,26 +349,16 @@ class Debiaser(Estimator):
             warm.check(other.untrained(log.schema, [other.replicas()[0].own]), other)
         if validation is None and other.validation_share:
             by = SplitBy.of(warm.asked(other.validation_by), log)
-            if streamed:
-                warm.require_split(other, by, shared=True)
-            elif held_out := by.count(log, log.clicked, other.validation_share):
-                warm.ends(
-                    other,
-                    log,
-                    warm.parts(other.replicas()),
-                    by,
-                    held_out,
-                    shared=False,
-                )
+            if held_out := by.count(log, log.clicked, other.validation_share):
+                warm.ends(other, log, warm.parts(other.replicas()), by, held_out)
 
     def _start(self, seeds: int | Sequence[int], device: str) -> None:
         self.seeds_ = as_seeds(seeds)
         self.device_ = resolve_device(device)
         self.clipping_: tuple[WeightDiagnostics, ...] | None = None
 
-    def _given(self, rows: Log | Kept, propensity: Any, calibrated: bool) -> GivenPropensities | None:
+    def _given(self, log: Log, propensity: Any, calibrated: bool) -> GivenPropensities | None:
         """Propensities where the losses read them; None if none are given and the method can do without."""
-        log = rows.log if isinstance(rows, Kept) else rows
         if log.known_propensity is not None:
             require_shown_alone(self)
             if propensity is None and self.needs_propensity:
@@ -393,14 +375,15 @@ class Debiaser(Estimator):
                     remedy="give fit(…, propensity=) a Propensity, an array or a column, or use 'in-loop'",
                 )
             return None
-        options = {"calibrated": calibrated, "full_space": self.needs_full_space}
-        if isinstance(rows, Kept):
-            given = streamed_propensities(rows, propensity, self.seeds_, self.p_min, **options)
-        else:
-            everywhere = self.needs_propensity_everywhere
-            given = given_propensities(
-                log, propensity, self.seeds_, self.p_min, everywhere=everywhere, **options
-            )
+        given = given_propensities(
+            log,
+            propensity,
+            self.seeds_,
+            self.p_min,
+            calibrated=calibrated,
+            everywhere=self.needs_propensity_everywhere,
+            full_space=self.needs_full_space,
+        )
         self.clipping_ = given.diagnostics
         return given.of_members(self.members)
 
@@ -411,14 +394,13 @@ class Debiaser(Estimator):
 
     def _job(
         self,
-        rows: Log | Kept,
+        log: Log,
         validation: Log | None,
         progress: Progress,
         label: str | None,
         start: Debiaser | str | Path | None,
     ) -> Job:
-        kept = rows if isinstance(rows, Kept) else None
-        log = self._read_alone(rows.log if isinstance(rows, Kept) else rows)
+        log = self._read_alone(log)
         if any("click" in towers for towers in self.networks().values()):
             require_both_clicks(log.n_clicks, log.population_size, log.space)
         warm = None
@@ -428,13 +410,12 @@ class Debiaser(Estimator):
         replicas = self.replicas()
         if warm is not None:
             replicas = warm.parts(replicas)
-        share, shared = self.validation_share if validation is None else 0.0, kept is not None
+        share = self.validation_share if validation is None else 0.0
         by = split_that_decides(
             self.validation_by if warm is None else warm.asked(self.validation_by),
             log,
             share,
             replicas,
-            shared=shared,
             selects=self.patience is not None and self.epochs > 1,
         )
         held_out, ends = by.count(log, log.clicked, share), dict[int, Ends]()
@@ -444,9 +425,9 @@ class Debiaser(Estimator):
                 remedy="give more data, or hold out others",
             )
         if warm is not None and held_out:
-            held_out, ends = warm.ends(self, log, replicas, by, held_out, shared=shared)
+            held_out, ends = warm.ends(self, log, replicas, by, held_out)
         label = label or self.name
-        return Job(log, replicas, self.device_, validation, progress, label, kept, warm, by, held_out, ends)
+        return Job(log, replicas, self.device_, validation, progress, label, warm, by, held_out, ends)
 
     def _warm_start(self, start: Debiaser | str | Path, log: Log, called: str = "start") -> WarmStart:
         from unskew.debias.storage import load_model
@@ -598,10 +579,11 @@ class Debiaser(Estimator):
     def _predictions(
         self, log: Any, unseen: Unseen | None, predict: Callable[[Rows], NDArray[np.float64]]
     ) -> NDArray[np.float64]:
-        """Of the rows of a log, or of a data frame, by one of the ways to predict rows."""
+        """Return what one of the ways to predict rows says of those of a log, or of a data frame."""
         reader = self.reader()
-        asked = reader.of_frame(log, None, None, unseen) if is_frame(log) else reader.of_log(log, unseen)
-        return reader.predictions(asked, reader.policy(unseen), predict)
+        policy = reader.policy(unseen)
+        parts = [reader.predictions(asked, policy, predict) for asked in reader.parts_of(log, unseen)]
+        return np.concatenate(parts, axis=-1)
 
     def predict_pairs_each(
         self, user: Any, item: Any, *, unseen: Unseen | None = None
@@ -752,14 +734,6 @@ class Debiaser(Estimator):
         model = self.without_recalibration()
         model.beside_ = tuple(other.without_recalibration() for other in others)
         return model
-
-
-def _in_memory(log: Log | StreamedLog) -> Log | Kept:
-    """A log itself; of a stream, what is kept of it."""
-    if isinstance(log, StreamedLog):
-        return Kept.of(log)
-    require_log(log)
-    return log
 
 
 def require_shown_alone(method: Debiaser) -> None:

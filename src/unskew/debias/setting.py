@@ -16,10 +16,9 @@ from unskew.data.splitting import SplitBy
 from unskew.learners import Network
 from unskew.learners.layers import settle
 from unskew.propensity.given import GivenPropensities
-from unskew.training import Pass, Population, Sample, Sampler, rows_of
-from unskew.training.held_out import SHARED_SEED, Cells, Ends, HeldOut, split_parts
+from unskew.training import ObservedAndFull, Pass, Population, Sample, Sampler, ShuffledRows
+from unskew.training.held_out import Cells, Ends, HeldOut, split_parts
 from unskew.training.inference import logits
-from unskew.training.samplers import Known
 
 Combine = Callable[[list[Tensor]], Tensor]
 """One tensor from those of several groups of replicas: joined, or a share of them."""
@@ -35,9 +34,7 @@ class Batch:
     propensity: Tensor
     """Clipped, without gradient; NaN where the method was given none (or none for all of D)."""
     cell: Tensor | None = None
-    """Number of the pair's cell in D; None on a stream."""
-    click: Tensor | None = None
-    """1.0 where there is a click, on a stream."""
+    """Number of the pair's cell in D."""
 
     def take(self, places: Tensor) -> Batch:
         """Its rows by their places ``[R, B]``, of each replica its own."""
@@ -55,7 +52,6 @@ class Batch:
             conversion=change(self.conversion),
             propensity=change(self.propensity),
             cell=None if self.cell is None else change(self.cell),
-            click=None if self.click is None else change(self.click),
         )
 
 
@@ -105,15 +101,13 @@ class Setting:
     density: float
     """|O| / |D|."""
     clicks: Batch
-    """All training rows of O; of a stream with more than are kept in memory, a sample."""
+    """All training rows of O."""
     floor: Tensor = field(default_factory=lambda: torch.zeros(1, 1))
     """What propensities are clipped at ``[R, 1]``; changed in place."""
     given: bool = False
     """Whether the batches' propensities were given."""
     held_out: HeldOut | None = None
     """Which cells no click tower trains on."""
-    clicks_each: float = 1.0
-    """Training clicks that one of ``clicks`` stands for."""
     states: dict[type[State], State] = field(default_factory=dict)
 
     def state(self, kind: type[AnyState]) -> AnyState:
@@ -183,12 +177,8 @@ class Setting:
         first = parts[0]
         assert first.held_out is not None
         rows = [part.clicks.rows for part in parts]
-        # What all replicas share stays as it is.
-        shared = len(rows[0].user) < len(first.clicks.conversion)
         clicks: dict[str, Any] = {
-            "rows": rows[0]
-            if shared
-            else Rows(**{name: combine([each[name] for each in rows]) for name in rows[0]})
+            "rows": Rows(**{name: combine([each[name] for each in rows]) for name in rows[0]})
         }
         for each in fields(Batch)[1:]:
             values = [getattr(part.clicks, each.name) for part in parts]
@@ -200,7 +190,6 @@ class Setting:
             floor=combine([part.floor for part in parts]),
             given=first.given,
             held_out=first.held_out.of(seeds),
-            clicks_each=first.clicks_each,
         )
         for kind, state in first.states.items():
             names = vars(state)
@@ -222,8 +211,6 @@ class Observed:
     parts
         Which part of the clicks each replica holds out (:func:`~unskew.training.held_out.split_clicks`); by
         default the first.
-    shared
-        Whether all replicas hold out the same clicks; positions in O are then ``[1, n]``.
     """
 
     def __init__(
@@ -234,17 +221,13 @@ class Observed:
         device: torch.device,
         *,
         parts: tuple[int, ...] | None = None,
-        shared: bool = False,
     ) -> None:
         clicked = log.clicked
         self._log = log
         self.seeds = seeds
         self._holds_out = tuple(zip(seeds, parts or (0,) * len(seeds), strict=True))
-        if shared:
-            self._holds_out = ((SHARED_SEED, 0),)
         self.device = device
         self.population = Population(log, device)
-        self.rows = rows_of(log.user[clicked], log.item[clicked], device).map(lambda values: values[0])
         self.cell = torch.as_tensor(log.cell[clicked] if log.space == "matrix" else clicked, device=device)
         self.conversion = torch.as_tensor(log.known_conversion(), device=device)
         self.propensity = None if given is None else _on(given.clicked, device)
@@ -275,7 +258,7 @@ class Observed:
         """A batch of O from positions ``[R, B]``, or ``[1, B]`` for all replicas."""
         cell, shape = self.cell[rows], (len(self.seeds), rows.shape[1])
         return Batch(
-            rows=self.population.filled(self.rows.map(lambda values: values[rows]), cell),
+            rows=self.population.rows(cell),
             conversion=self.conversion[rows].expand(shape),
             propensity=_known(
                 None if self.propensity is None else self.propensity[self._line, rows.expand(shape)],
@@ -298,29 +281,13 @@ class Observed:
             cell=cells,
         )
 
-    def streamed(self, known: Known) -> Batch:
-        """A batch of O or of D from rows of a stream; features of users and items are those of the log."""
-        shape, device = (len(self.seeds), known.click.shape[1]), known.click.device
-        tables = self.population.tables
-        return Batch(
-            rows=known.rows if tables is None else tables.completed(known.rows),
-            conversion=_known(known.conversion, shape, device),
-            propensity=_known(known.propensity, shape, device),
-            click=known.click.expand(shape),
-        )
-
     def bind(self, loss: Loss, setting: Setting) -> Callable[[Sample], Tensor]:
         """A method's loss as a function of a sample."""
 
-        def batch(drawn: Tensor | Known, of_numbers: Callable[[Tensor], Batch]) -> Batch:
-            return of_numbers(drawn) if isinstance(drawn, Tensor) else self.streamed(drawn)
-
         def of_sample(sample: Sample) -> Tensor:
             assert sample.observed is not None
-            observed = batch(sample.observed, self.observed)
-            return loss(
-                setting, observed, observed if sample.cells is None else batch(sample.cells, self.full)
-            )
+            observed = self.observed(sample.observed)
+            return loss(setting, observed, observed if sample.cells is None else self.full(sample.cells))
 
         return of_sample
 
@@ -334,23 +301,15 @@ def _on(values: NDArray[Any], device: torch.device) -> Tensor:
     return torch.as_tensor(values.astype(np.float32), device=device)
 
 
-class ObservedSampler(Sampler, Protocol):
-    """Batches of O, to which cells of D can be added."""
-
-    def with_cells(self, population: Population, ratio: float) -> Sampler:
-        """With ``ratio`` times as many cells that are drawn uniformly from D."""
-        ...
-
-
 class Draws(Protocol):
     """How a pass of a method draws its batches, from a sampler of O and the population D."""
 
-    def __call__(self, observed: ObservedSampler, population: Population) -> Sampler:
+    def __call__(self, observed: ShuffledRows, population: Population) -> Sampler:
         """The sampler."""
         ...
 
 
-def clicks(observed: ObservedSampler, population: Population) -> Sampler:
+def clicks(observed: ShuffledRows, population: Population) -> Sampler:
     """Batches of O alone."""
     return observed
 
@@ -361,9 +320,9 @@ class ClicksAndCells:
 
     ratio: float = 1.0
 
-    def __call__(self, observed: ObservedSampler, population: Population) -> Sampler:
+    def __call__(self, observed: ShuffledRows, population: Population) -> Sampler:
         """The sampler."""
-        return observed.with_cells(population, self.ratio)
+        return ObservedAndFull(observed, population, self.ratio)
 
 
 Plan = tuple[Pass[Draws], ...]

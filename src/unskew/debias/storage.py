@@ -98,7 +98,6 @@ def _described(model: Debiaser) -> dict[str, Any]:
             "held_out": split.held_out,
             "ends": [list(each) for each in split.ends],
             "by": str(split.by),
-            "shared": split.shared,
             "lines": split.lines,
         },
         "params": params_table(model),
@@ -206,11 +205,10 @@ def _split(saved: SavedFolder, members: int, *at: str) -> Split:
         parsed = SplitBy.parse(by)
     except ParameterError:
         raise saved.damaged(CONFIG, f"{'.'.join(at)}.by is {by!r}") from None
-    shared = saved.entry(*at, "shared", kind=bool)
-    one = 1 if shared or parsed.kind == "time" else members
+    one = 1 if parsed.kind == "time" else members
     if held_out < 0 or lines not in (1, one):
         raise saved.damaged(CONFIG, f"{'.'.join(at)} has {held_out} held-out clicks and {lines} lines")
-    return Split(held_out, tuple(tuple(each) for each in ends), parsed, shared, lines)
+    return Split(held_out, tuple(tuple(each) for each in ends), parsed, lines)
 
 
 def _is_ends(value: Any, lines: int) -> bool:

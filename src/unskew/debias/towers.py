@@ -87,8 +87,6 @@ def held_out(setting: Setting) -> HeldOut:
 
 def clicked(setting: Setting, batch: Batch) -> Tensor:
     """1.0 where a pair of D has a click at all: one that is held out for validation is a click too."""
-    if batch.click is not None:
-        return batch.click
     assert batch.cell is not None
     return held_out(setting).population.click(batch.cell)
 
@@ -179,7 +177,7 @@ class ClickTower:
                 platt.write(slope=slope, intercept=intercept)
         if self.chooses_clip:
             on_clicks = self.probability(setting, setting.clicks)
-            setting.floor.copy_(chosen_floors(on_clicks, setting.clicks_each))
+            setting.floor.copy_(chosen_floors(on_clicks))
 
     def stages(self, networks: Mapping[str, tuple[str, ...]]) -> tuple[Stage, ...]:
         """The stage in which the click tower trains alone, if there is one."""
@@ -255,14 +253,10 @@ def platt_maps(cells: Cells, score: Tensor) -> Tensor:
     return torch.tensor(maps, device=score.device).unsqueeze(1)
 
 
-def chosen_floors(on_clicks: Tensor, clicks_each: float = 1.0) -> Tensor:
-    """The clip with the least error for each replica's propensities of clicks ``[R, m]``: ``[R, 1]``.
-
-    Each stands for ``clicks_each`` clicks.
-    """
-    count = np.full(on_clicks.shape[1], clicks_each)
+def chosen_floors(on_clicks: Tensor) -> Tensor:
+    """Return the clips ``[R, 1]`` with the least error for propensities of clicks ``[R, m]``."""
     lines = on_clicks.double().cpu().numpy()
-    floors = [least_error_clip(propensity=line, count=count) for line in lines]
+    floors = [least_error_clip(propensity=line) for line in lines]
     return torch.tensor(floors, dtype=torch.float32, device=on_clicks.device).unsqueeze(1)
 
 

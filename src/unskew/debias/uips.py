@@ -10,10 +10,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from unskew.base.errors import DataError, ParameterError
+from unskew.base.errors import DataError
 from unskew.base.estimator import require_above, require_at_least
 from unskew.base.registry import register
-from unskew.data import Log, StreamedLog
+from unskew.data import Log
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, Plan, Setting, State, clicks
 from unskew.debias.towers import held_out
@@ -92,7 +92,7 @@ class UIPS(Debiaser):
         """Nothing is given yet."""
         self._given_uncertainty: OfClicks | None = None
 
-    def fit(self, log: Log | StreamedLog, *, uncertainty: ArrayLike | None = None, **options: Any) -> Self:
+    def fit(self, log: Log, *, uncertainty: ArrayLike | None = None, **options: Any) -> Self:
         """As :meth:`Debiaser.fit`.
 
         Parameters
@@ -122,7 +122,7 @@ class UIPS(Debiaser):
             setting.state(GivenUncertainty).write(cell=cell, value=value.to(observed.propensity.dtype))
         elif given is None and setting.state(Information).is_empty:
             hashes, rows = held_out(setting).population.hashes, observed.rows.expand(replicas)
-            each = setting.clicks_each * (1.0 - observed.propensity)
+            each = 1.0 - observed.propensity
             user, item = (
                 torch.zeros(replicas, len(ids), dtype=each.dtype, device=device).scatter_add_(1, code, each)
                 for ids, code in ((hashes.user, rows.user), (hashes.item, rows.item))
@@ -160,13 +160,8 @@ class UIPS(Debiaser):
         require_at_least(0, gamma=self.gamma)
 
 
-def of_clicks(log: Log | StreamedLog, uncertainty: ArrayLike) -> OfClicks:
+def of_clicks(log: Log, uncertainty: ArrayLike) -> OfClicks:
     """Given values as those of clicks; an error where they are none, or do not fit the log."""
-    if isinstance(log, StreamedLog):
-        raise ParameterError(
-            "an array of uncertainties does not fit a stream, whose rows come in parts",
-            remedy="leave uncertainty out: it then follows from the clicks of users and items",
-        )
     values, rows = np.asarray(uncertainty, dtype=np.float64), log.clicked
     cell = log.cell[rows] if log.space == "matrix" else rows
     if log.space == "matrix" and values.shape == (log.n_users, log.n_items):

@@ -17,13 +17,12 @@ from unskew.base.estimator import Estimator, require
 from unskew.base.plain_text import listed
 from unskew.base.progress import SILENT, Progress
 from unskew.calibration.recalibration import FOLDS
-from unskew.data import Log, StreamedLog, require_log
+from unskew.data import Log, require_log
 from unskew.debias import METHODS, Debiaser
 from unskew.learners import Backbone, NeuMF
 from unskew.metrics.paired_users import require_paired
 from unskew.offpolicy import compare
 from unskew.offpolicy.decision import BASELINE, ClickEvidence, Decision, RandomSample, decide, mean_paired
-from unskew.training.kept import Kept
 from unskew.training.memory import give_back
 
 KEPT_SHARE = 0.5
@@ -65,7 +64,7 @@ class Candidate:
 
 
 def candidates_of(
-    log: Log | StreamedLog, methods: Sequence[str] | None = None, *, grid: bool = True
+    log: Log, methods: Sequence[str] | None = None, *, grid: bool = True
 ) -> tuple[Candidate, ...]:
     """Return the baseline, then every method; with ``grid`` each also with another regularisation.
 
@@ -79,7 +78,7 @@ def candidates_of(
     """
     names = dict.fromkeys((BASELINE, *(CANDIDATES if methods is None else methods)))
     METHODS.require(*names)
-    if isinstance(log, Log) and log.known_propensity is not None and methods is None:
+    if log.known_propensity is not None and methods is None:
         names = dict.fromkeys((BASELINE, "ips", "snips"))
     other = OTHER_REGULARISATION["dense" if log.density >= DENSE else "sparse"]
     tried = [("", {}), (f" λ={other:g}", {"regularisation": other})] if grid else [("", {})]
@@ -132,7 +131,7 @@ class Searched:
 def search(
     make: Make,
     candidates: Sequence[Candidate],
-    log: Log | StreamedLog,
+    log: Log,
     *,
     propensity: Any,
     unbiased: Log | None,
@@ -151,8 +150,7 @@ def search(
     make
         From a candidate to its method, untrained.
     log
-        All candidates are trained on it, one after the other. Of a stream, held-out clicks are those of the
-        rows that are kept.
+        All candidates are trained on it, one after the other.
     halving
         Train all candidates with one member first, and only the better half as ensembles. Without a sample
         nothing can be halved.
@@ -162,11 +160,7 @@ def search(
     if unbiased is not None:
         rows, _ = _known(unbiased)
         # Each row of impressions is an event of its own, and a pair may be shown again.
-        shared = (
-            int(np.isin(log.cell_of(rows), log.cell[log.clicked]).sum())
-            if isinstance(log, Log) and log.space == "matrix"
-            else 0
-        )
+        shared = int(np.isin(log.cell_of(rows), log.cell[log.clicked]).sum()) if log.space == "matrix" else 0
         if shared:
             raise DataError(
                 f"{shared:,} pairs of the random sample were clicked in the log",
@@ -214,9 +208,8 @@ def search(
     rung = 1 if tried else 0
     models = dict(trained(rung, members))
     sample = None if unbiased is None else sample_of(models.items(), unbiased)
-    rows = Kept.of(log).evenly() if isinstance(log, StreamedLog) else log
-    weights = rows.known_propensity if propensity is None else propensity
-    evidence = evidence_by_clicks(models, rows, weights, criterion) if validation is None else {}
+    weights = log.known_propensity if propensity is None else propensity
+    evidence = evidence_by_clicks(models, log, weights, criterion) if validation is None else {}
     decision = decide(sample, evidence, candidates=tuple(models), criterion=criterion)
     if sample is not None:
         ahead = {each.name: each.advantage for each in decision.judged}
@@ -374,7 +367,7 @@ class Auto(Estimator):
 
     def fit(
         self,
-        log: Log | StreamedLog,
+        log: Log,
         *,
         propensity: Any,
         unbiased: Log | None = None,
@@ -388,7 +381,7 @@ class Auto(Estimator):
         Parameters
         ----------
         log
-            A log, or a :class:`unskew.StreamedLog`, from which each candidate is trained in turn.
+            What each candidate is trained on, in turn.
         propensity
             As :meth:`unskew.Debiaser.fit` takes it.
         unbiased
@@ -396,8 +389,7 @@ class Auto(Estimator):
         seeds, validation, device, progress
             As in :meth:`unskew.Debiaser.fit`.
         """
-        if not isinstance(log, StreamedLog):
-            require_log(log)
+        require_log(log)
         require(self.members >= 1, f"members must be at least 1, not {self.members}", "give 5, for example")
         if "members" in self.parameters or "backbone" in self.parameters:
             raise ParameterError(

@@ -10,7 +10,7 @@ from typing import Any
 
 from unskew.base.errors import CollapseWarning, ParameterError, TrainingError
 from unskew.base.progress import SILENT, Progress
-from unskew.data import Log, StreamedLog
+from unskew.data import Log
 from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.network import Propensity
 from unskew.propensity.popularity import PopularityPropensity
@@ -21,18 +21,6 @@ MOST_WORK = {"cpu": 1e12, "cuda": 1e14}
 """Rows × parameters (:meth:`unskew.Propensity.work`) up to which a network is tried. On two CPU cores that is
 some five minutes at most and, as networks stop early, about one; on a GPU some hundred times as much is done
 in that time. It is counted, not timed: the same log, seed and kind of device give the same choice."""
-
-
-SAMPLE_ROWS = 1 << 19
-"""Rows of a stream at random on which propensities are chosen, and in which leaks are looked for."""
-
-FITTED_ROWS = 1 << 20
-"""Rows at random that a propensity is fitted on which cannot read a stream; all where there are fewer."""
-
-
-def rows_to_fit(propensity: BasePropensity, log: Log | StreamedLog) -> Log | StreamedLog:
-    """The log; of a stream that the propensity's kind cannot read, rows of it in memory."""
-    return log.sample(FITTED_ROWS) if isinstance(log, StreamedLog) and not propensity.streams else log
 
 
 @dataclass(frozen=True)

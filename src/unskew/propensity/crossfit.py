@@ -7,7 +7,7 @@ trains its replicas and gives a :class:`Scorer`; folds, calibrators and the sket
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -23,7 +23,6 @@ from unskew.calibration import Calibrator, Multicalibrated
 from unskew.data import Rows
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.collapse import Collapsed, learned_by_sketch
-from unskew.metrics.mapped_sketch import mapped
 from unskew.propensity.segments import Columns
 from unskew.training import IdHashes, Population, Slots
 from unskew.training.inference import held_out_cells
@@ -198,19 +197,14 @@ class Folds:
 class DealtCells:
     """The cells of D of a log, dealt to the replicas of all seeds.
 
-    Parameters
-    ----------
-    weight
-        How many cells of D each cell of the population stands for, where it is a sample; None for one.
-
     Attributes
     ----------
     roles
         ``[replicas, S]``.
     """
 
-    def __init__(self, population: Population, folds: Folds, weight: Tensor | None = None) -> None:
-        self.population, self.folds, self._weight = population, folds, weight
+    def __init__(self, population: Population, folds: Folds) -> None:
+        self.population, self.folds = population, folds
         design = folds.design
         slots = folds.slots(range(0, folds.replicas, design.replicas), population)
         clicks = [torch.bincount(of, minlength=design.slots) for of in slots.of(population.observed[None])]
@@ -229,13 +223,7 @@ class DealtCells:
         """Cells and weights ``[replicas, n]`` that have a role; of more than ``most`` each, a sample."""
         self.require_clicks(role)
         slots, admitted = self.slots(replicas), self.admitted(role, replicas)
-        cells, weight = held_out_cells(self.population, slots, admitted, most, min(most, SAMPLED_CELLS))
-        return cells, weight if self._weight is None else weight * self._weight[cells]
-
-    def of_rows(self, role: int, replicas: Sequence[int]) -> Callable[[Rows], Tensor]:
-        """Which rows ``[1, n]`` have a role for each of some replicas ``[replicas, n]``."""
-        slots, admitted = self.slots(replicas), self.admitted(role, replicas)
-        return lambda rows: admitted.gather(1, slots.of_rows(rows))
+        return held_out_cells(self.population, slots, admitted, most, min(most, SAMPLED_CELLS))
 
     def require_clicks(self, role: int) -> None:
         """An error where the cells of a role have no click, for some replica."""
@@ -318,18 +306,6 @@ def judging_sketches(
         probability = apply(calibrator, each.to_map, each.features)
         calibrated[replica // folds].update(probability, each.outcome, each.weight)
     return raw, calibrated
-
-
-def mapped_sketches(
-    raw: Sequence[CalibrationSketch], calibrators: Sequence[Calibrator | None], folds: int
-) -> tuple[list[CalibrationSketch], list[CalibrationSketch]]:
-    """The same from the sketches of the replicas' raw scores, where the cells themselves are not kept."""
-    merged = [CalibrationSketch() for _ in range(0, len(raw), folds)]
-    calibrated = [CalibrationSketch() for _ in merged]
-    for replica, (sketch, calibrator) in enumerate(zip(raw, calibrators, strict=True)):
-        merged[replica // folds].merge(sketch)
-        calibrated[replica // folds].merge(mapped(sketch, apply(calibrator, sketch.points().score)))
-    return merged, calibrated
 
 
 def collapsed_replicas(

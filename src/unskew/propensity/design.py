@@ -69,9 +69,8 @@ class Design:
         return self._of_block(role, self.encoders.tables[role], codes)
 
     def row_block(self, log: Log) -> Block:
-        """The features of a log's rows as codes and numbers, of which columns are made."""
-        assert log.features is not None
-        return self.encoders.block("row", len(log), log.features.values)
+        """Return the features of the training log's rows as codes and numbers, of which columns are made."""
+        return log.encoded_rows()
 
     def of_log_rows(self, block: Block, rows: Codes) -> Columns:
         """Columns ``[n, k]`` of rows' own features, by their numbers."""

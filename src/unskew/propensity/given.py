@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,6 @@ from unskew.calibration.venn_abers import warn_if_raised
 from unskew.data import Log
 from unskew.metrics import WeightDiagnostics, weight_diagnostics
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
-from unskew.training.kept import Kept
-
-if TYPE_CHECKING:
-    from unskew.propensity.propensity import Predicted
 
 MOST_EVERYWHERE = 1 << 29
 """Propensities of all of D that are kept in memory, over all seeds (2 GiB of float32)."""
@@ -52,16 +48,10 @@ class GivenPropensities:
     """The clip of each seed."""
     lines: tuple[int, ...]
     """The line that each replica reads: that of its seed."""
-    of_rows: PropensitiesOfRows | None = None
-    """Those of the rows of a stream, as they come; the others are then of the rows that are kept."""
 
     def of_members(self, members: int) -> GivenPropensities:
         """Repeat each seed's propensities for every member."""
-        return replace(
-            self,
-            lines=tuple(np.repeat(self.lines, members).tolist()),
-            of_rows=None if self.of_rows is None else self.of_rows.of_members(members),
-        )
+        return replace(self, lines=tuple(np.repeat(self.lines, members).tolist()))
 
     def share(self, replicas: slice) -> GivenPropensities:
         """Return those of some replicas, with the lines from their first to their last."""
@@ -73,142 +63,13 @@ class GivenPropensities:
             everywhere=None if self.everywhere is None else self.everywhere[read],
             floors=self.floors[read],
             lines=tuple(line - read.start for line in own),
-            of_rows=None if self.of_rows is None else self.of_rows.share(replicas),
         )
-
-
-@dataclass(frozen=True)
-class PropensitiesOfRows:
-    """Propensities of rows of a stream, one line for all replicas or one for each, clipped.
-
-    Parameters
-    ----------
-    sources
-        What was given: of one set of propensities, or of several, side by side.
-    """
-
-    sources: tuple[PropensitySource, ...]
-    floors: tuple[float, ...]
-    """The clip of each seed, source after source."""
-    lines: tuple[int, ...]
-    """Which of these each replica reads."""
-
-    def __call__(self, rows: Log) -> NDArray[np.float32]:
-        """Return propensities of all rows of a log ``[1 or R, n]``."""
-        every = self.every(rows)
-        read = self.read_of(len(every))
-        return every if read is None else np.asarray(every[list(read)])
-
-    def every(self, rows: Log) -> NDArray[np.float32]:
-        """Return the lines that replicas read, each once ``[lines, n]``: one, or one a seed and source.
-
-        A propensity whose raw and calibrated scores are both asked for predicts once.
-        """
-        predicted: dict[int, Predicted] = {}
-        found: list[Lines] = []
-        for propensity, seeds, calibrated in self.sources:
-            if hasattr(propensity, "predict_each"):
-                if hasattr(propensity, "predict_both_each"):
-                    if id(propensity) not in predicted:
-                        predicted[id(propensity)] = propensity.predict_both_each(rows)
-                    lines = predicted[id(propensity)].one(calibrated=calibrated)
-                else:
-                    lines = propensity.predict_each(rows, calibrated=calibrated)
-                found.append(_of_seeds(propensity, seeds, lines))
-            elif isinstance(propensity, str):
-                found.append(column_of(rows, propensity)[None])
-            else:
-                found.append(np.full((1, len(rows)), float(propensity)))
-            require_probabilities(found[-1], lambda row: f"user {rows.users.ids[rows.user[row]]}")
-        if len(self.sources) == 1 and len(set(self.floors)) == 1 and len(found[0]) == 1:
-            return np.asarray(np.maximum(found[0], self.floors[0]), dtype=np.float32)
-        shape = (len(self.sources[0].seeds), len(rows))
-        every = np.concatenate([np.broadcast_to(each, shape) for each in found])
-        return np.asarray(np.maximum(every, np.array(self.floors)[:, None]), dtype=np.float32)
-
-    def read_of(self, lines: int) -> tuple[int, ...] | None:
-        """Return which of so many lines replicas read: one serves all that read the same; None for all."""
-        if lines == 1:
-            return None
-        return self.lines[:1] if len(set(self.lines)) == 1 else self.lines
-
-    def digest(self) -> tuple[Any, ...] | None:
-        """Return what identifies the lines of the same rows by value; None where nothing does.
-
-        Which of them each replica reads is not a part of it.
-        """
-        from unskew.propensity.storage import propensity_digest
-
-        digests = [
-            propensity_digest(each.propensity)
-            if hasattr(each.propensity, "predict_each")
-            else repr(each.propensity)
-            for each in self.sources
-        ]
-        if None in digests:
-            return None
-        seeds = [(each.seeds, each.calibrated) for each in self.sources]
-        return (*zip(digests, seeds, strict=True), self.floors)
-
-    def of_members(self, members: int) -> PropensitiesOfRows:
-        """Repeat each seed's propensities for every member."""
-        return replace(self, lines=tuple(np.repeat(self.lines, members).tolist()))
-
-    def share(self, replicas: slice) -> PropensitiesOfRows:
-        """Return those of some replicas."""
-        return replace(self, lines=self.lines[replicas])
-
-    @classmethod
-    def joined(cls, parts: Sequence[PropensitiesOfRows]) -> PropensitiesOfRows:
-        """Join several sets, one after the other."""
-        first = np.cumsum([0, *(len(part.floors) for part in parts)]).tolist()
-        return cls(
-            tuple(source for part in parts for source in part.sources),
-            tuple(floor for part in parts for floor in part.floors),
-            tuple(
-                int(start) + line for start, part in zip(first, parts, strict=False) for line in part.lines
-            ),
-        )
-
-
-class PropensitySource(NamedTuple):
-    """A fitted propensity, the name of a column, or one number; for seeds."""
-
-    propensity: Any
-    seeds: tuple[int, ...]
-    calibrated: bool
 
 
 def _of_seeds(propensity: Any, seeds: tuple[int, ...], lines: Lines) -> Lines:
     """Return an estimator's lines seed by seed where its seeds are these, else their mean."""
     paired = tuple(propensity.seeds_) == seeds
     return lines if paired else np.asarray(lines.mean(axis=0, keepdims=True))
-
-
-def streamed_propensities(
-    kept: Kept, propensity: Any, seeds: tuple[int, ...], p_min: Clip, *, calibrated: bool, full_space: bool
-) -> GivenPropensities:
-    """Resolve ``propensity=`` for a stream: a fitted :class:`Propensity`, a column's name, or one number.
-
-    Clips, and what they do, are found on the clicks that are kept, each of which stands for several.
-    """
-    if not hasattr(propensity, "predict_each") and not isinstance(propensity, str | int | float):
-        raise ParameterError(
-            f"a {type(propensity).__name__} of propensities does not fit a stream, whose rows come in parts",
-            remedy="give a fitted Propensity, the name of a column that the stream keeps, or one number",
-        )
-    given = given_propensities(
-        kept.log.take(kept.log.clicked),
-        propensity,
-        seeds,
-        p_min,
-        calibrated=calibrated,
-        full_space=full_space,
-        clicks_each=kept.clicks_each,
-        density=kept.stream.density,
-    )
-    source = PropensitySource(propensity, seeds, calibrated)
-    return replace(given, of_rows=PropensitiesOfRows((source,), given.floors, given.lines))
 
 
 def given_propensities(
@@ -220,8 +81,6 @@ def given_propensities(
     calibrated: bool = True,
     everywhere: bool = False,
     full_space: bool = False,
-    clicks_each: float = 1.0,
-    density: float | None = None,
 ) -> GivenPropensities:
     """Resolve ``propensity=``.
 
@@ -235,8 +94,6 @@ def given_propensities(
         Also give them on every cell of D.
     full_space
         The method sums over D, so a propensity of a sampled population is refused.
-    clicks_each, density
-        Of a log that is a sample of another's clicks: how many each stands for, and the density of the other.
     """
     require_clip(p_min)
     if full_space and getattr(propensity, "population", "D") == "sampled":
@@ -260,11 +117,9 @@ def given_propensities(
             "the propensity of every click is 0, though it was clicked: all weights would be 1/p_min",
             remedy="give P(click = 1), above 0 where there are clicks",
         )
-    count = np.full(clicked.shape[1], clicks_each)
-    floors = [resolve_clip(p_min, propensity=line, count=count) for line in clicked]
-    size = log.population_size if density is None else round(log.n_clicks / density)
+    floors = [resolve_clip(p_min, propensity=line) for line in clicked]
     diagnostics = tuple(
-        weight_diagnostics(propensity=line, p_min=floor, population_size=size)
+        weight_diagnostics(propensity=line, p_min=floor, population_size=log.population_size)
         for line, floor in zip(clicked, floors, strict=True)
     )
     least = np.array(floors)[:, None]
@@ -311,10 +166,15 @@ def _predicted(
     warn_if_in_sample(propensity, log, stacklevel=5)
     if calibrated:
         warn_if_raised(getattr(propensity, "calibrators_", ()), stacklevel=5)
-    rows = _of_seeds(propensity, seeds, propensity.predict_each(log, calibrated=calibrated))
-    clicked = rows[:, log.clicked]
-    if not everywhere or log.space == "impressions":
-        return clicked, rows if everywhere else None
+    of_rows = everywhere and log.space == "impressions"
+    parts, on_clicks = [], []
+    for block in log.blocks():
+        rows = _of_seeds(propensity, seeds, propensity.predict_each(block, calibrated=calibrated))
+        on_clicks.append(rows[:, block.clicked])
+        parts += [rows] if of_rows else []
+    clicked = np.concatenate(on_clicks, axis=1)
+    if not everywhere or of_rows:
+        return clicked, np.concatenate(parts, axis=1) if of_rows else None
     matrix = _of_seeds(propensity, seeds, propensity.predict_matrix_each(calibrated=calibrated))
     return clicked, np.asarray(matrix.reshape(len(matrix), -1))
 

@@ -15,11 +15,10 @@ from unskew.base.estimator import require_above, require_in
 from unskew.base.progress import SILENT, Progress
 from unskew.base.registry import register
 from unskew.base.seeds import stream
-from unskew.data import Log, Rows, Schema, StreamedLog
+from unskew.data import Log, Rows, Schema
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
 from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, room_for
 from unskew.propensity.propensity import BasePropensity, HeldOutCells, Predicted
-from unskew.training.kept import Kept
 
 
 @register(order=40)
@@ -76,7 +75,7 @@ class NaiveBayesPropensity(BasePropensity):
 
     def fit(
         self,
-        log: Log | StreamedLog,
+        log: Log,
         *,
         random_sample: Log | None = None,
         seeds: int | Sequence[int] = 1,
@@ -176,13 +175,13 @@ class NaiveBayesPropensity(BasePropensity):
         conversion = torch.as_tensor(log.conversion.astype(np.float64))[None]
         return Rows(**{name: rows[name] for name in rows}, conversion=conversion)
 
-    def use_log(self, log: Log, kept: Kept | None = None) -> None:
+    def use_log(self, log: Log) -> None:
         """Of a loaded one refused: a folder does not keep what was seen of the random sample."""
         if not hasattr(self, "_sample"):
             raise NotFittedError(
                 "a loaded naive Bayes has no random sample to be calibrated on", remedy="fit it again"
             )
-        super().use_log(log, kept)
+        super().use_log(log)
 
     def _untrained(self, schema: Schema) -> Module:
         return room_for(self.replicas_, density=(), by_conversion=(2,))

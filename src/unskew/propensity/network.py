@@ -22,7 +22,7 @@ from unskew.base.estimator import (
 )
 from unskew.base.progress import Progress
 from unskew.base.seeds import stream
-from unskew.data import Log, Rows, Schema, StreamedLog
+from unskew.data import Log, Rows, Schema
 from unskew.learners import Backbone, Network, NeuMF
 from unskew.propensity.crossfit import (
     STOP,
@@ -53,19 +53,12 @@ from unskew.training import (
     train,
 )
 from unskew.training.checkpoint import once
-from unskew.training.held_out import SHARED_SEED
 from unskew.training.inference import logits, probability_moments
-from unskew.training.means import weighted_mean
 from unskew.training.memory import replicas_at_once, size_of
-from unskew.training.readings import Rounds, reading_of_all
-from unskew.training.samplers import Known
-from unskew.training.streams import StreamedCells
+from unskew.training.samplers import is_large, share_of_unclicked
 
 HELD_OUT_BUDGET = 1 << 24
 """Held-out cells kept over all networks; beyond it the unclicked are thinned and weighted."""
-
-ROUND_ROWS = 1 << 21
-"""Rows of a stream after which is done what is done after an epoch."""
 
 LEAST_OF_ROW = 5_000
 """Parameters that take as long as drawing and looking up a row does: MF, with 67, needs half of the time of
@@ -140,7 +133,7 @@ class Propensity(BasePropensity):
         Training; early stopping is on the negative log-likelihood of held-out cells at the true base rate.
         ``patience=None`` trains all epochs, and overfits. Weight decay is 0 as in the published code: at the
         paper's 10⁻⁴ NeuMF stays on a plateau of popularity for some 20 epochs of Coat. Early stopping
-        looks ``checks`` times an epoch (on a stream once a round), and ``patience`` counts these.
+        looks ``checks`` times an epoch, and ``patience`` counts these.
 
     Attributes
     ----------
@@ -153,7 +146,6 @@ class Propensity(BasePropensity):
     name: ClassVar[str] = "propensity"
     most_cells: ClassVar[int] = 50_000_000
     read_off: ClassVar[tuple[str, ...]] = ("calibrator", "uncertainty")
-    streams: ClassVar[bool] = True
     may_collapse: ClassVar[bool] = True
     makers: ClassVar[Mapping[str, Callable[..., Any]]] = {"uncertainty": make_uncertainty}
     facts: ClassVar[Mapping[str, type]] = {"offset_": float}
@@ -168,7 +160,7 @@ class Propensity(BasePropensity):
     patience: int | None = 5
     checks: int = 1
 
-    def work(self, log: Log | StreamedLog) -> float:
+    def work(self, log: Log) -> float:
         """Rows × parameters of a fit of one seed, at most: epochs · (rows · those of a row + steps · all).
 
         Every row is multiplied with the parameters that it reads, and every step updates all that are in no
@@ -301,7 +293,11 @@ class Propensity(BasePropensity):
 
     def _offset(self) -> float:
         """log w of sampled negatives; 0 where training is over all of D."""
-        return 0.0 if self.ratio_ is None else logit_offset(self.ratio_, *self._counts())
+        return (
+            0.0
+            if self.ratio_ is None
+            else logit_offset(self.ratio_, self.cells_.population.n_clicks, self.cells_.population.size)
+        )
 
     def _train_stack(self, network: Network, networks: slice, progress: Progress) -> History:
         """Train some of the networks, as they would be among all: they do not depend on one another."""
@@ -309,62 +305,27 @@ class Propensity(BasePropensity):
         members = method.stacked_members()
         replicas = [number // members for number in range(self.replicas_ * members)[networks]]
         population = self.cells_.population
-        trains = self.cells_.of_rows(TRAIN, replicas)
-
-        def mean_loss(rows: Rows, click: Tensor, weight: Tensor | None) -> Tensor:
-            target = click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else click
-            each = method.loss(target, network(rows))
-            return each.mean(-1) if weight is None else weighted_mean(each, weight, least=1.0)
 
         def loss(sample: Sample) -> Tensor:
             assert sample.rows is not None
             assert sample.click is not None
-            assert not isinstance(sample.cells, Known)
             rows = sample.rows if sample.cells is None else population.filled(sample.rows, sample.cells)
-            return mean_loss(rows, sample.click, None)
+            target = sample.click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else sample.click
+            return method.loss(target, network(rows)).mean(-1)
 
-        def loss_of_stream(sample: Sample) -> Tensor:
-            assert isinstance(sample.cells, Known)
-            own, tables = sample.cells.rows, population.tables
-            rows = own if tables is None else tables.completed(own)
-            return mean_loss(rows, sample.cells.click.expand(network.replicas, -1), trains(rows).float())
-
-        epochs, patience, kept, trained = self.epochs, self.patience, self.kept_, ("propensity",)
-        if kept is None:
-            ordered = self._sampler(replicas, self._seeds("propensity order")[networks])
-            if patience is not None and self.checks > 1:
-                parts = min(self.checks, ordered.steps)
-                ordered, epochs = PartsOfEpochs(ordered, parts), epochs * parts
-            one: Pass[Sampler] = Pass(LookedUp(ordered, population), (Step("propensity", loss, trained),))
-        else:
-            streamed = self.streamed_cells(kept.stream)
-            one = Pass(streamed, (Step("propensity", loss_of_stream, trained),))
-            epochs = streamed.rounds.count(epochs, streamed.visited, stops=patience is not None)
-            patience = streamed.rounds.patience(patience)
+        ordered, epochs = self._sampler(replicas, self._seeds("propensity order")[networks]), self.epochs
+        if self.patience is not None and self.checks > 1:
+            parts = min(self.checks, ordered.steps)
+            ordered, epochs = PartsOfEpochs(ordered, parts), epochs * parts
+        one: Pass[Sampler] = Pass(LookedUp(ordered, population), (Step("propensity", loss, ("propensity",)),))
         return train(
             {"propensity": network},
             [one],
-            Schedule(epochs, self.learning_rate, self.weight_decay, patience),
+            Schedule(epochs, self.learning_rate, self.weight_decay, self.patience),
             replicas=network.replicas,
             validate=self._validation(network, replicas),
             tracker=progress.task("propensity", epochs),
             about=lambda: {**self.about_training(), "replicas": [networks.start, networks.stop]},
-        )
-
-    def streamed_cells(self, source: StreamedLog) -> StreamedCells:
-        """Rows of a stream in one order for all networks; each leaves out those of its fold in its loss."""
-        self.cells_.require_clicks(TRAIN)
-        clicks, size = self._counts()
-        unclicked = 1.0 if self.ratio_ is None else min(1.0, self.ratio_ * clicks / max(size - clicks, 1))
-        visited = clicks + unclicked * (size - clicks)
-        return StreamedCells(
-            Rounds.of(source, visited, ROUND_ROWS),
-            reading_of_all(source, self.encoders_, self.device_),
-            visited,
-            self.batch_size,
-            stream(SHARED_SEED, "propensity order"),
-            self.device_,
-            unclicked,
         )
 
     def _sampler(self, replicas: Sequence[int], seeds: Sequence[int]) -> Sampler:
@@ -374,6 +335,8 @@ class Propensity(BasePropensity):
         given = (cells.population, seeds, self.batch_size, slots, cells.admitted(TRAIN, replicas))
         if self.ratio_ is None:
             return EveryCell(*given)
+        if is_large(cells.population):
+            return EveryCell(*given, unclicked=share_of_unclicked(cells.population, self.ratio_))
         return ClicksAndNegatives(*given, self.ratio_, self._resamples())
 
     def _resamples(self) -> bool:

@@ -27,8 +27,9 @@ from unskew.propensity.crossfit import (
     ReplicaScores,
     logit_offset,
 )
-from unskew.training import ClicksAndNegatives
+from unskew.training import ClicksAndNegatives, EveryCell, Sampler
 from unskew.training.checkpoint import checkpoint_in_effect
+from unskew.training.samplers import is_large, share_of_unclicked
 
 BLOCK = 1 << 18
 """Cells looked at, or pairs scored, at once: bounds the memory of a model's inputs."""
@@ -130,12 +131,12 @@ class ReplicaCells:
             return TrainingCells(*(np.concatenate(part) for part in zip(*self.blocks(), strict=True)))
         admitted = self._dealt.admitted(TRAIN, [self.number])
         seeds = [stream(self.seed, "negatives")]
-        sampler = ClicksAndNegatives(
-            self.population, seeds, self.population.size, self._slots, admitted, ratio
-        )
-        (block,) = sampler.epoch(0)
-        assert isinstance(block.cells, Tensor)
-        return self._looked_up(block.cells.flatten().numpy())
+        given = self.population, seeds, self.population.size, self._slots, admitted
+        sampler: Sampler = ClicksAndNegatives(*given, ratio)
+        if is_large(self.population):
+            sampler = EveryCell(*given, unclicked=share_of_unclicked(self.population, ratio))
+        blocks = [block.cells.flatten() for block in sampler.epoch(0) if block.cells is not None]
+        return self._looked_up(torch.cat(blocks).numpy())
 
     def offset(self, ratio: float | None) -> float:
         """log w of the negatives that it samples; 0 where it trains on all its cells."""

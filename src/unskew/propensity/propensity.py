@@ -25,7 +25,7 @@ from unskew.base.estimator import Estimator, plain_params, require, require_choi
 from unskew.base.progress import SILENT, Progress
 from unskew.base.seeds import as_seeds
 from unskew.calibration import AutoCalibrator, Calibrator
-from unskew.data import Encoders, Log, Rows, Schema, Space, StreamedLog, require_log
+from unskew.data import Encoders, Log, Rows, Schema, Space, require_log
 from unskew.data.checks import require_both_clicks
 from unskew.data.known_propensity import require_unknown_propensities
 from unskew.data.vocabulary import Vocabulary
@@ -48,7 +48,6 @@ from unskew.propensity.crossfit import (
     collapsed_replicas,
     cross_calibrators,
     judging_sketches,
-    mapped_sketches,
     resolve_ratio,
 )
 from unskew.propensity.diagnosis import average as average_figures
@@ -56,17 +55,9 @@ from unskew.propensity.diagnosis import propensity_figures
 from unskew.propensity.segments import MOST_CELLS as MOST_SEGMENT_CELLS
 from unskew.propensity.segments import Columns, SegmentReader, Segments
 from unskew.training import IdHashes, Population
-from unskew.training.kept import Kept
 from unskew.training.population import FoldBy
 from unskew.training.reader import Asked, Reader, Unseen
-from unskew.training.row_table import RowTable
-
-MOST_SCORED = 1 << 24
-"""Rows of a stream that are scored to calibrate and to judge by, about; beyond it unclicked ones are thinned
-and weighted."""
-
-SCORED_AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 18}
-"""Rows in memory that are scored at a time, by all replicas, whose scores and features take memory."""
+from unskew.training.samplers import is_large, share_of_unclicked
 
 ANY_FOLD = -1
 """The fold of pairs that no fold was trained on."""
@@ -162,8 +153,6 @@ class BasePropensity(Estimator, ABC):
     """Parameters that matter after training alone."""
     saves: ClassVar[bool] = True
     """Whether files can hold what it learned."""
-    streams: ClassVar[bool] = False
-    """Whether it is fitted on a stream as well as on a log in memory."""
     may_collapse: ClassVar[bool] = False
     """Whether a model that learned nothing is warned of: training may have failed."""
     makers: ClassVar[Mapping[str, Callable[..., Any]]] = {}
@@ -185,7 +174,7 @@ class BasePropensity(Estimator, ABC):
 
     def fit(
         self,
-        log: Log | StreamedLog,
+        log: Log,
         *,
         seeds: int | Sequence[int] = 1,
         device: str = "auto",
@@ -195,8 +184,6 @@ class BasePropensity(Estimator, ABC):
 
         Parameters
         ----------
-        log
-            A log, or (where ``streams``) a :class:`unskew.StreamedLog`, which is read again in each epoch.
         seeds
             How many independent propensities, or their seeds; each has folds and negatives of its own, and
             debiasers pair them with their own seeds.
@@ -205,18 +192,14 @@ class BasePropensity(Estimator, ABC):
         """
         self._check()
         fitted = copy.copy(self)
-        kept = self._kept(log) if isinstance(log, StreamedLog) else None
-        rows = log if kept is None else kept.log
-        require_log(rows)
-        assert isinstance(rows, Log)
-        require_unknown_propensities(rows.known_propensity)
-        require_both_clicks(rows.n_clicks, rows.population_size, rows.space)
-        given = rows
-        rows = self._read_alone(rows)
+        require_log(log)
+        require_unknown_propensities(log.known_propensity)
+        require_both_clicks(log.n_clicks, log.population_size, log.space)
+        rows = self._read_alone(log)
         fitted.encoders_ = rows.encoders
         fitted._place(as_seeds(seeds), rows.users, rows.items, rows.space, device)
-        fitted.use_log(rows, kept)
-        fitted.given_log_ = given
+        fitted.use_log(rows)
+        fitted.given_log_ = log
         fitted._place_segments()
         fitted.scorer_ = fitted._train(progress)
         fitted._calibrate()
@@ -232,7 +215,7 @@ class BasePropensity(Estimator, ABC):
             "trains": self.name,
             "seeds": list(self.seeds_),
             "parameters": plain_params(self),
-            "log": (self.log_ if self.kept_ is None else self.kept_.stream).digest,
+            "log": self.log_.digest,
             "device": self.device_.type,
         }
 
@@ -259,42 +242,16 @@ class BasePropensity(Estimator, ABC):
         other._calibrate()
         return other
 
-    def use_log(self, log: Log, kept: Kept | None = None) -> None:
-        """Take a log as the one to be fitted, or (after loading) as the one that was: for :meth:`reread`.
-
-        Parameters
-        ----------
-        kept
-            Of a stream: it, and the rows of it that ``log`` has.
-        """
+    def use_log(self, log: Log) -> None:
+        """Take a log as the one to be fitted, or (after loading) as the one that was: for :meth:`reread`."""
         self.log_: Log | None = log
         self.given_log_ = log
-        self.kept_: Kept | None = kept
-        weight = None if kept is None else torch.as_tensor(kept.weight, device=self.device_)
-        self.cells_ = DealtCells(Population(log, self.device_), self.folds_, weight)
-        self.ratio_ = resolve_ratio(self.negatives, self._counts()[1], self.most_cells)
-
-    def forget_log(self) -> None:
-        """Let go of the data that it was fitted on, as a loaded one does: it still predicts, and tells how
-        far it is to be trusted (:meth:`diagnose` of a log, :meth:`held_out_sketches`)."""
-        self.log_ = self.kept_ = None
-        for name in ("given_log_", "cells_"):
-            vars(self).pop(name, None)
-
-    def _kept(self, source: StreamedLog) -> Kept:
-        """What is kept of a stream; an error for a kind that needs all rows at once."""
-        require(
-            self.streams,
-            f"{type(self).__name__} is fitted on a log in memory, not on a stream",
-            "use Propensity(), or fit it on rows at random: stream.sample(1_000_000)",
-        )
-        return Kept.of(source)
-
-    def _counts(self) -> tuple[int, int]:
-        """|O| and |D| of what is fitted."""
-        if self.kept_ is not None:
-            return self.kept_.stream.n_clicks, self.kept_.stream.population_size
-        return self.cells_.population.n_clicks, self.cells_.population.size
+        self.cells_ = DealtCells(Population(log, self.device_), self.folds_)
+        population = self.cells_.population
+        self.ratio_ = resolve_ratio(self.negatives, population.size, self.most_cells)
+        if self.ratio_ is not None and is_large(population):
+            # There are no more unclicked rows than these.
+            self.ratio_ = self.ratio_ if share_of_unclicked(population, self.ratio_) < 1.0 else None
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a folder of plain files that :func:`unskew.load_propensity` reads."""
@@ -346,9 +303,15 @@ class BasePropensity(Estimator, ABC):
         return self.predict_both_each(log, average=average).one(calibrated=calibrated)
 
     def predict_both_each(self, log: Log, *, average: bool = False) -> Predicted:
-        """Raw and calibrated propensities of a log's rows, and their spread, from one pass."""
+        """Return raw and calibrated propensities of a log's rows, and their spread, from one pass."""
         self._require_fitted("scorer_")
-        return self._predict(self._rows_of(log), average)
+        require_log(log, "what to predict", "give a Log, such as data.test, or ids to predict_pairs_each")
+        parts = [self._predict(self._rows_of(block), average) for block in log.blocks()]
+        if len(parts) == 1:
+            return parts[0]
+        raw, calibrated = (np.concatenate([part[kind] for part in parts], axis=1) for kind in (0, 1))
+        spreads = [part.spread for part in parts if part.spread is not None]
+        return Predicted(raw, calibrated, np.concatenate(spreads, axis=1) if spreads else None)
 
     def predict_pairs_each(
         self,
@@ -456,9 +419,6 @@ class BasePropensity(Estimator, ABC):
         if rows is None:
             rows = self.log_ if self.segments_ is None else self.given_log_
         assert rows is not None
-        size = rows.population_size
-        if log is None and self.kept_ is not None:
-            size = round(rows.n_clicks / self.kept_.stream.density)
         if predicted is None:
             on_clicks = self.predict_both_each(rows.take(rows.clicked))[:2]
         else:
@@ -466,7 +426,7 @@ class BasePropensity(Estimator, ABC):
         return {
             kind: average_figures(
                 [
-                    propensity_figures(sketch, p, p_min=p_min, population_size=size)
+                    propensity_figures(sketch, p, p_min=p_min, population_size=rows.population_size)
                     for sketch, p in zip(sketches, lines, strict=True)
                 ]
             )
@@ -518,7 +478,6 @@ class BasePropensity(Estimator, ABC):
         self.device_, self.design_ = self._device(device), self._design()
         self.folds_ = Folds(self.design_, seeds, self.fold_by, IdHashes.of(users, items, self.device_))
         self.log_ = None
-        self.kept_ = None
         self.encoders_: Encoders | None
         self.segments_: Segments | None = None
         self.sketches_: tuple[list[CalibrationSketch], list[CalibrationSketch]] | None = None
@@ -542,48 +501,13 @@ class BasePropensity(Estimator, ABC):
         """Fit the calibrators, and sketch the cells they are judged on, raw and calibrated."""
         folds, crossfitted = self.design_.replicas, self.design_.folds is not None
         fits_on_out = crossfitted or self.calibrator is None
-        if self.kept_ is not None and self.segments_ is None:
-            sketched = self._streamed_sketches(self.kept_, (OUT,) if fits_on_out else (OUT, STOP))
-            raw, fit_on = sketched[0], sketched[-1]
-            self.calibrators_ = cross_calibrators(self.calibrator, fit_on, folds, crossfitted=crossfitted)
-            self.sketches_ = mapped_sketches(raw, self.calibrators_, folds)
-        else:
-            judged = self._judged(OUT)
-            raw = [each.sketch(to_map=False) for each in judged]
-            cells = judged if fits_on_out else self._judged(STOP)
-            parts = cells if self.segments_ is not None else [each.sketch(to_map=True) for each in cells]
-            self.calibrators_ = cross_calibrators(self.calibrator, parts, folds, crossfitted=crossfitted)
-            self.sketches_ = judging_sketches(judged, self.calibrators_, folds)
+        judged = self._judged(OUT)
+        raw = [each.sketch(to_map=False) for each in judged]
+        cells = judged if fits_on_out else self._judged(STOP)
+        parts = cells if self.segments_ is not None else [each.sketch(to_map=True) for each in cells]
+        self.calibrators_ = cross_calibrators(self.calibrator, parts, folds, crossfitted=crossfitted)
+        self.sketches_ = judging_sketches(judged, self.calibrators_, folds)
         self.collapsed_ = collapsed_replicas(raw, self.seeds_, folds)
-
-    def _streamed_sketches(self, kept: Kept, roles: Sequence[int]) -> list[list[CalibrationSketch]]:
-        """Sketches of the rows that have each of some roles, one per replica, from one pass over a stream.
-
-        Beyond :data:`MOST_SCORED` rows those without a click are thinned and weighted.
-        """
-        for role in roles:
-            self.cells_.require_clicks(role)
-        sketches = [[CalibrationSketch() for _ in range(self.replicas_)] for _ in roles]
-        for rows, click, weight in self._thinned(kept):
-            for group in self.scorer_.groups():
-                for role, of_role in zip(roles, sketches, strict=True):
-                    mine = self.cells_.of_rows(role, group)(rows).cpu().numpy()
-                    for replica, at, score in self._scored(rows, group, mine):
-                        of_role[replica].update(score.mean, click[at], weight[at])
-        return sketches
-
-    def _thinned(self, kept: Kept) -> Iterator[tuple[Rows, Floats, Floats]]:
-        """Rows of a stream, their clicks, and how many each stands for; looked up where they are kept."""
-        table, tables = RowTable.of(kept.stream, self.encoders_, self.device_), self.cells_.population.tables
-        if table is None:
-            for block, weight in kept.thinned(MOST_SCORED):
-                yield self._rows_of(block), block.click.astype(np.float64), weight
-            return
-        for number, weight in kept.thinned_numbers(MOST_SCORED, SCORED_AT_ONCE[self.device_.type]):
-            own = table.known(torch.as_tensor(number, device=table.device)[None])
-            rows = own.rows.to(self.device_)
-            click = own.click[0].double().cpu().numpy()
-            yield rows if tables is None else tables.completed(rows), click, weight
 
     def _scored(
         self, rows: Rows, group: Sequence[int], asked: NDArray[np.bool_]

@@ -7,16 +7,12 @@ import json
 from pathlib import Path
 from typing import Any, cast, get_args
 
-import numpy as np
-
 from unskew.base import processes
 from unskew.base.errors import UnskewError
-from unskew.base.estimator import Estimator, plain_params
 from unskew.base.files import CONFIG
 from unskew.base.registry import PROPENSITIES
 from unskew.calibration import Calibrator, calibrator_from_dict
 from unskew.data import Schema, Space
-from unskew.data.digest import digest_of
 from unskew.propensity.network import Propensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.segments import Segments
@@ -76,50 +72,6 @@ def write_propensity(folder: Path, propensity: BasePropensity) -> dict[str, Any]
             "params": params_table(propensity),
         }
     }
-
-
-def propensity_digest(propensity: Any) -> str | None:
-    """By which a fitted propensity that predicts the same is known again: of all that its folder would have.
-
-    None for a kind that no folder holds, and where somebody else's code is a part of it.
-    """
-    if not isinstance(propensity, BasePropensity) or not propensity.saves or not _is_own(propensity):
-        return None
-    propensity._require_fitted("scorer_")
-    tensors = propensity.scorer_.tensors()
-    encoders = [each for each in (propensity.encoders_, propensity.segment_encoders_) if each is not None]
-    return digest_of(
-        plain_params(propensity),
-        [getattr(propensity, name) for name in propensity.facts],
-        (propensity.seeds_, propensity.space_, propensity.device_.type),
-        [None if each is None else each.to_dict() for each in propensity.calibrators_],
-        *((each.name, each.buckets) for each in (propensity.users_, propensity.items_)),
-        *(each.ids for each in (propensity.users_, propensity.items_)),
-        *(value for name, of in tensors.items() for value in (name, np.asarray(of.detach().cpu().numpy()))),
-        *(
-            value
-            for each in encoders
-            for value in (
-                each.to_dict(),
-                *(
-                    value
-                    for role, block in each.tables.items()
-                    for value in (role, block.codes, block.numbers)
-                ),
-                *(value for role_and_seen in each.seen.items() for value in role_and_seen),
-            )
-        ),
-    )
-
-
-def _is_own(value: Any) -> bool:
-    """Whether a parameter is a plain value, or an estimator of this package with such parameters."""
-    if isinstance(value, Estimator):
-        parameters = value.get_params(deep=False).values()
-        return type(value).__module__.startswith("unskew.") and all(map(_is_own, parameters))
-    if isinstance(value, list | tuple):
-        return all(map(_is_own, value))
-    return value is None or isinstance(value, bool | int | float | str)
 
 
 def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -> BasePropensity | None:

@@ -114,8 +114,7 @@ class MCDropout(Uncertainty):
 class DeepEnsemble(Uncertainty):
     """p̂ = (1/N) Σ_n σ(g_φₙ(x)): the mean of ``members`` networks with seeds and data orders of their own.
 
-    The members are replicas: they train in the same stacked loop. Sampled negatives are each member's own; on
-    a stream all members read the same rows in one order, and differ by their first weights alone.
+    The members are replicas: they train in the same stacked loop. Sampled negatives are each member's own.
     Averaging lowers confidence; that need not lower ECE.
     """
 

@@ -19,8 +19,8 @@ from unskew.debias.setting import Plan, State
 from unskew.metrics import auc
 from unskew.study.engine import Engine, StudyData
 from unskew.study.grid import MethodEntry
-from unskew.training import rows_of
 from unskew.training.inference import logits
+from unskew.training.reader import Reader
 
 SWITCH = "epoch_chosen_on_test"
 
@@ -41,8 +41,7 @@ def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
         The training log, whose ids the networks know.
     """
     rows, outcome = test.take(test.clicked), test.known_conversion()
-    user, item = log.users.recode(rows.user, rows.users), log.items.recode(rows.item, rows.items)
-    pairs = rows_of(user, item, torch.device("cpu"))
+    pairs = Reader(log.users, log.items, None, torch.device("cpu")).of_log(rows).rows
     kind: Any = type(method)
 
     class ChosenOnTest(kind):  # type: ignore[misc]

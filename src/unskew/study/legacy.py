@@ -15,7 +15,7 @@ from torch import Tensor
 from unskew.debias import Debiaser, losses
 from unskew.debias.imputation import JointLearning
 from unskew.debias.ips_v2 import IPSV2
-from unskew.debias.setting import Batch, ObservedSampler, Plan, Setting
+from unskew.debias.setting import Batch, Plan, Setting
 from unskew.debias.towers import Tasks
 from unskew.training import ObservedAndFull, Population, Sampler, ShuffledRows
 
@@ -73,9 +73,8 @@ class ClicksAndUnclicked:
 
     ratio: float
 
-    def __call__(self, observed: ObservedSampler, population: Population) -> Sampler:
+    def __call__(self, observed: ShuffledRows, population: Population) -> Sampler:
         """The sampler."""
-        assert isinstance(observed, ShuffledRows)
         clicks = replace(observed, batch_size=max(1, round(observed.batch_size / (1.0 + self.ratio))))
         return ObservedAndFull(clicks, population, self.ratio, unclicked_once=True)
 

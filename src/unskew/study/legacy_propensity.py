@@ -136,7 +136,7 @@ class LegacyPropensity(Propensity):
             cells.population, seeds, 1, cells.slots(replicas), admitted, self.ratio_ or 1.0
         )
         (block,) = sampler.epoch(0)
-        assert isinstance(block.cells, Tensor)
+        assert block.cells is not None
         chosen = block.cells.flatten(1)
         weight = torch.ones(chosen.shape)
         return HeldOutCells(cells.population.rows(chosen), cells.population.click(chosen), weight)

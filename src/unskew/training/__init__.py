@@ -5,7 +5,7 @@ from __future__ import annotations
 from unskew.training.devices import resolve_device
 from unskew.training.loop import History, Pass, Schedule, evaluating, train
 from unskew.training.memory import in_groups, join_histories, join_networks
-from unskew.training.population import IdHashes, Population, Slots, rows_of
+from unskew.training.population import IdHashes, Population, Slots
 from unskew.training.samplers import (
     ClicksAndNegatives,
     EveryCell,
@@ -39,6 +39,5 @@ __all__ = [
     "join_histories",
     "join_networks",
     "resolve_device",
-    "rows_of",
     "train",
 ]

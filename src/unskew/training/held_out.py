@@ -27,8 +27,6 @@ SLOTS = 10
 SLOT_OF: dict[Part, int] = {"calibration": 0, "evaluation": 1}
 BY_PAIR = SplitBy()
 NAMES = {"pair": "pairs", "user": "users", "time": "moments", "group": "groups"}
-SHARED_SEED = 0
-"""Of what all replicas share on a stream: the order of its rows, and which clicks are held out."""
 MOST_CELLS = 1 << 17
 """Held-out cells of a part per replica; beyond it the unclicked are thinned and weighted."""
 
@@ -48,15 +46,10 @@ class HeldOut:
 
     By a hash of the pair's ids. It is the click of a held-out cell, o = 1 or o = 0, that nothing trains on;
     a conversion there still trains the conversion model.
-
-    Parameters
-    ----------
-    weight
-        How many cells of D each cell of the population stands for, where it is a sample; None for one.
     """
 
-    def __init__(self, population: Population, seeds: Sequence[int], weight: Tensor | None = None) -> None:
-        self.population, self.weight = population, weight
+    def __init__(self, population: Population, seeds: Sequence[int]) -> None:
+        self.population = population
         self._seeds = [stream(seed, "held-out cells") for seed in seeds]
 
     def trains(self, rows: Rows) -> Tensor:
@@ -65,7 +58,7 @@ class HeldOut:
 
     def of(self, seeds: Sequence[int]) -> HeldOut:
         """The same for other seeds."""
-        return HeldOut(self.population, seeds, self.weight)
+        return HeldOut(self.population, seeds)
 
     @cached_property
     def calibration(self) -> Cells:
@@ -85,8 +78,6 @@ class HeldOut:
         chosen = torch.zeros(len(self._seeds), SLOTS, dtype=torch.bool, device=self.population.device)
         chosen[:, SLOT_OF[part]] = True
         cell, weight = held_out_cells(self.population, self._slots, chosen, MOST_CELLS)
-        if self.weight is not None:
-            weight = weight * self.weight[cell]
         return Cells(rows=self.population.rows(cell), click=self.population.click(cell), weight=weight)
 
 
@@ -168,8 +159,6 @@ class Split:
         held out, one after the other.
     by
         What was held out together.
-    shared
-        Whether all seeds and members hold out the same clicks, the first part of :data:`SHARED_SEED`.
     lines
         Of a seed: its members that hold out a part each; 1 where all of a seed hold out the same.
     """
@@ -177,7 +166,6 @@ class Split:
     held_out: int
     ends: tuple[Ends, ...]
     by: SplitBy = BY_PAIR
-    shared: bool = False
     lines: int = 1
 
     @classmethod
@@ -188,28 +176,14 @@ class Split:
         held_out: int,
         by: SplitBy = BY_PAIR,
         *,
-        shared: bool = False,
         members: int = 1,
     ) -> Split:
         """The split of a log, for so many members that are trained on their own."""
         if not held_out:
             return cls(0, ())
-        lines = 1 if shared or by.kind == "time" else members
-        distinct = (SHARED_SEED,) if shared else seeds
-        ends = tuple(
-            _ends(np.sort(by.keys(log, log.clicked, seed)), held_out, by, lines) for seed in distinct
-        )
-        return cls(held_out, ends * len(seeds) if shared else ends, by, shared, lines)
-
-    def trains(self, log: Log) -> NDArray[np.bool_]:
-        """Which rows of a part of the log are clicks that train, where all seeds share them."""
-        clicked = log.clicked
-        trains = np.zeros(len(log), dtype=bool)
-        trains[clicked] = True
-        if self.held_out:
-            assert self.shared
-            trains[clicked] = self.by.keys(log, clicked, SHARED_SEED) > self.ends[0][0]
-        return trains
+        lines = 1 if by.kind == "time" else members
+        ends = tuple(_ends(np.sort(by.keys(log, log.clicked, seed)), held_out, by, lines) for seed in seeds)
+        return cls(held_out, ends, by, lines)
 
     def rows(self, log: Log, seeds: Sequence[int]) -> NDArray[np.int64]:
         """Numbers ``[seeds · lines, n]`` of a log's clicked rows that did not train a seed, or its member.
@@ -223,7 +197,7 @@ class Split:
             return np.empty((len(seeds) * self.lines, 0), dtype=np.int64)
         found = []
         for seed, ends in zip(seeds, self.ends, strict=True):
-            key = self.by.keys(log, clicked, SHARED_SEED if self.shared else seed)
+            key = self.by.keys(log, clicked, seed)
             order = np.argsort(key, kind="stable")
             borders = [0, *np.searchsorted(key[order], ends, side="right")]
             parts = [clicked[order[first:last]] for first, last in pairwise(borders)]

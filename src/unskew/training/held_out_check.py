@@ -14,7 +14,7 @@ from unskew.base.errors import HeldOutWarning
 from unskew.base.seeds import Replica
 from unskew.data import Log
 from unskew.data.splitting import SplitBy
-from unskew.training.held_out import BY_PAIR, SHARED_SEED, split_parts
+from unskew.training.held_out import BY_PAIR, split_parts
 
 LATE_CHANCE = 1e-6
 """Conversions of the latest clicks are missing where so few of them have less than this chance at the rate of
@@ -58,17 +58,15 @@ class Outcomes:
         )
 
 
-def outcomes_of(
-    log: Log, share: float, by: SplitBy, replicas: Sequence[Replica], *, shared: bool
-) -> list[Outcomes]:
-    """What each replica would hold out, or all of them alike; nothing where clicks are too few to split."""
+def outcomes_of(log: Log, share: float, by: SplitBy, replicas: Sequence[Replica]) -> list[Outcomes]:
+    """Return what each replica would hold out; nothing where clicks are too few to split."""
     held = by.count(log, log.clicked, share)
     if log.conversion is None or not 0 < held < log.n_clicks:
         return []
     converted = log.known_conversion() > 0.5
     parts: dict[int, set[int]] = {}
-    alike = shared or by.kind == "time"
-    for seed, part in [(SHARED_SEED, 0)] if alike else [(each.seed, each.part) for each in replicas]:
+    # The latest clicks are the same for all replicas.
+    for seed, part in [(0, 0)] if by.kind == "time" else [(each.seed, each.part) for each in replicas]:
         parts.setdefault(seed, set()).add(part)
     found = []
     for seed, of in parts.items():
@@ -79,7 +77,7 @@ def outcomes_of(
 
 
 def split_that_decides(
-    asked: str, log: Log, share: float, replicas: Sequence[Replica], *, shared: bool, selects: bool
+    asked: str, log: Log, share: float, replicas: Sequence[Replica], *, selects: bool
 ) -> SplitBy:
     """What is held out together, with a warning where that cannot choose an epoch.
 
@@ -89,16 +87,14 @@ def split_that_decides(
     ----------
     asked
         ``validation_by``.
-    shared
-        Whether all replicas hold out the same clicks.
     selects
         Whether an epoch is chosen at all.
     """
     by = SplitBy.of(asked, log)
-    found = outcomes_of(log, share, by, replicas, shared=shared)
+    found = outcomes_of(log, share, by, replicas)
     lacking = [each for each in found if not each.decide]
     if lacking and by.kind == "time" and asked.partition(":")[0] == "auto":
-        pairs = outcomes_of(log, share, BY_PAIR, replicas, shared=shared)
+        pairs = outcomes_of(log, share, BY_PAIR, replicas)
         if any(each.decide for each in pairs):
             _warn(
                 f"the latest clicks cannot choose the epoch: of them {lacking[0].words}. A split by pair"

@@ -192,15 +192,6 @@ def give_back() -> None:
         trim(0)
 
 
-def peak_memory() -> int | None:
-    """The most bytes that this process had in memory so far; None where the system does not tell."""
-    for line in _lines(Path("/proc/self/status")):
-        name, _, value = line.partition(":")
-        if name == "VmHWM":
-            return int(value.split()[0]) << 10
-    return None
-
-
 def _of_machine(root: Path) -> int | None:
     for line in _lines(root / "proc/meminfo"):
         name, _, value = line.partition(":")

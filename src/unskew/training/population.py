@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.data import Log, Rows, Space
 from unskew.data.vocabulary import Vocabulary
 from unskew.training import hashing
-from unskew.training.reader import Tables
+from unskew.training.reader import Tables, on_device
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -42,16 +41,6 @@ class IdHashes(NamedTuple):
         return cls(user, hashing.mix(item))
 
 
-def rows_of(user: NDArray[np.integer[Any]], item: NDArray[np.integer[Any]], device: torch.device) -> Rows:
-    """Codes as rows ``[1, n]``, for all replicas."""
-    return Rows(
-        **{
-            name: torch.as_tensor(codes.astype(np.int64), device=device)[None]
-            for name, codes in (("user", user), ("item", item))
-        }
-    )
-
-
 class Population:
     """All cells of D of a log, on a device.
 
@@ -70,12 +59,12 @@ class Population:
         self.hashes = IdHashes.of(log.users, log.items, device)
         self.observed = torch.as_tensor(cells, device=device)
         self.tables = Tables.of(log, device)
-        self._rows: Rows | None = None
+        self._ids: tuple[Tensor, Tensor] | None = None
         self._click: Tensor | None = None
         self._maybe: Tensor | None = None
         if log.space == "impressions":
-            self._rows = rows_of(log.user, log.item, device).map(lambda values: values[0])
-            self._click = torch.tensor(log.click, device=device)
+            self._ids = on_device(log.user, device), on_device(log.item, device)
+            self._click = on_device(log.click, device)
         elif self.size <= TABLE_CELLS:
             self._click = torch.zeros(self.size, dtype=torch.uint8, device=device)
             self._click[self.observed] = 1
@@ -98,8 +87,9 @@ class Population:
 
     def ids(self, cell: Int[Tensor, "*n"]) -> Rows:
         """Users and items of cells."""
-        if self._rows is not None:
-            return self._rows.map(lambda values: values[cell])
+        if self._ids is not None:
+            user, item = (codes[cell].long() for codes in self._ids)
+            return Rows(user=user, item=item)
         user = torch.div(cell, self.n_items, rounding_mode="trunc")
         return Rows(user=user, item=cell - user * self.n_items)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.base.columns import column_of, frame_of, require_same_length
+from unskew.base.columns import column_of, frame_of, is_frame, require_same_length
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require_choice
 from unskew.data import Block, Encoders, Log, Rows, require_log
@@ -32,12 +33,19 @@ Codes = NDArray[np.int64]
 Predict = Callable[[Rows], NDArray[np.float64]]
 
 
+def on_device(values: NDArray[Any], device: torch.device) -> Tensor:
+    """Return an array as a tensor, which is only read: on a CPU the array itself, mapped or not."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.from_numpy(values).to(device)
+
+
 class Tables:
     """Features on a device: by user, by item and by row."""
 
     def __init__(self, blocks: Mapping[Role, Block], device: torch.device) -> None:
         self._codes, self._numbers = (
-            [torch.as_tensor(getattr(blocks[role], kind), device=device) for role in ROLES]
+            [on_device(getattr(blocks[role], kind), device) for role in ROLES]
             for kind in ("codes", "numbers")
         )
 
@@ -58,33 +66,12 @@ class Tables:
         return sum(each.shape[1] for each in (*self._codes, *self._numbers))
 
     def added(self, rows: Rows, row: Tensor) -> Rows:
-        """Rows with their features; ``row`` are their numbers in the log, if it has features of rows."""
-        own = {name: tables[2][row] for name, tables in self._by_kind if tables[2].shape[1]}
-        return self._joined(rows, own)
-
-    def completed(self, rows: Rows) -> Rows:
-        """Rows that have features of their own, with those of their users and items."""
-        return self._joined(rows, {name: rows[name] for name, _ in self._by_kind if name in rows})
-
-    @property
-    def _by_kind(self) -> tuple[tuple[str, list[Tensor]], ...]:
-        return ("codes", self._codes), ("numbers", self._numbers)
-
-    def _joined(self, rows: Rows, own: Mapping[str, Tensor]) -> Rows:
-        """Columns of users, then of items, then the rows' own."""
-        sides = (rows.user, rows.item)
-        found = {
-            name: [
-                *(table[index] for table, index in zip(tables, sides, strict=False) if table.shape[1]),
-                *([own[name]] if name in own else []),
-            ]
-            for name, tables in self._by_kind
-        }
-        joined = {
-            name: parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-            for name, parts in found.items()
-            if parts
-        }
+        """Return rows with the columns of users, then of items, then of rows by their numbers in the log."""
+        sides, joined = (rows.user, rows.item, row), {}
+        for name, tables in (("codes", self._codes), ("numbers", self._numbers)):
+            parts = [table[at] for table, at in zip(tables, sides, strict=True) if table.shape[1]]
+            if parts:
+                joined[name] = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
         return Rows(user=rows.user, item=rows.item, **joined)
 
 
@@ -133,9 +120,16 @@ class Reader:
             )
         return unseen
 
+    def parts_of(self, log: Any, unseen: Unseen | None = None) -> Iterator[Asked]:
+        """Yield the rows of a log, a block at a time, or those of a data frame."""
+        if is_frame(log):
+            yield self.of_frame(log, None, None, unseen)
+            return
+        require_log(log, "what to predict", "give a Log, such as data.test, or ids to predict_pairs_each")
+        yield from (self.of_log(block, unseen) for block in log.blocks())
+
     def of_log(self, log: Log, unseen: Unseen | None = None) -> Asked:
         """The rows of a log; its features are coded as those of training were."""
-        require_log(log, "what to predict", "give a Log, such as data.test, or ids to predict_pairs_each")
         policy = self.policy(unseen)
         strict: Literal["error", "nan"] = "error" if policy == "error" else "nan"
         user = self.users.recode(log.user, log.users, unseen=strict)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -24,35 +25,24 @@ if TYPE_CHECKING:
 BLOCK = 1 << 20
 """Numbers drawn at once per replica at most: bounds the memory of an epoch over D."""
 
+FULL_ORDER = 20_000_000
+"""Rows up to which an epoch is one permutation of all rows. Of more, which may lie in a file, blocks of
+neighbours are permuted and rows are shuffled within a window of blocks (:func:`shuffled_windows`)."""
 
-class Known(NamedTuple):
-    """Rows of a stream with what is known of them, ``[1, B]`` (or ``[1, steps, B]``): for all replicas."""
-
-    rows: Rows
-    click: Tensor
-    conversion: Tensor | None = None
-    propensity: Tensor | None = None
-    """``[R, B]`` where replicas have their own."""
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> Known:
-        """The same with every tensor changed."""
-        conversion, propensity = (
-            None if part is None else change(part) for part in (self.conversion, self.propensity)
-        )
-        return Known(self.rows.map(change), change(self.click), conversion, propensity)
+BLOCK_ROWS, WINDOW_BLOCKS = 1 << 16, 16
+"""Rows of such a block, and blocks of a window."""
 
 
 class Sample(NamedTuple):
     """Numbers that a sampler drew: for one step ``[R, B]``, or for a block of steps ``[R, steps, B]``.
 
     It says which pairs, not what is known of them: whoever trains looks that up
-    (:class:`unskew.debias.Batch`). Rows of a stream come themselves, or as their numbers in it, which are
-    looked up for a whole block (:class:`unskew.training.row_table.RowTable`).
+    (:class:`unskew.debias.Batch`).
     """
 
-    observed: Tensor | Known | None = None
+    observed: Tensor | None = None
     """Positions in O."""
-    cells: Tensor | Known | None = None
+    cells: Tensor | None = None
     """Cells of D."""
     rows: Rows | None = None
     click: Tensor | None = None
@@ -91,14 +81,11 @@ class Sample(NamedTuple):
             yield self.map(partial(torch.select, dim=1, index=step))
 
 
-def _tensors(part: Tensor | Known | Rows | None) -> Iterator[Tensor]:
+def _tensors(part: Tensor | Rows | None) -> Iterator[Tensor]:
     if isinstance(part, Tensor):
         yield part
-    elif isinstance(part, Rows):
-        yield from (part[name] for name in part)
     elif part is not None:
-        for each in part:
-            yield from _tensors(each)
+        yield from (part[name] for name in part)
 
 
 class Sampler(Protocol):
@@ -136,16 +123,25 @@ class ShuffledRows:
     def __post_init__(self) -> None:
         self.steps, self.batch_rows = batches(self.rows.shape[1], self.batch_size)
         self._seeds = torch.tensor(self.seeds, device=self.rows.device)
-
-    def with_cells(self, population: Population, ratio: float) -> Sampler:
-        """The same with ``ratio`` times as many cells of D."""
-        return ObservedAndFull(self, population, ratio)
+        self._large = self.rows.shape[1] > FULL_ORDER
+        if self._large:
+            # Neighbours in the set are then neighbours in the log.
+            self.rows = self.rows.sort(dim=1).values
 
     def epoch(self, number: int) -> Iterator[Sample]:
-        """One block with the whole epoch; a few rows come twice to fill the last batch."""
-        order = hashing.shuffled(hashing.keys(self._seeds, salt=number), self.rows.shape[1])
-        rows = self.rows.gather(1, order)
-        yield Sample(observed=in_batches(rows, self.steps, self.batch_rows))
+        """Yield the epoch, as one block where there is a full permutation; some rows fill the last batch."""
+        key = hashing.keys(self._seeds, salt=number)
+        if not self._large:
+            rows = self.rows.gather(1, hashing.shuffled(key, self.rows.shape[1]))
+            yield Sample(observed=in_batches(rows, self.steps, self.batch_rows))
+            return
+        drawn = Drawn(partial(self._windows, key))
+        for steps in in_parts(self.steps, self.batch_rows):
+            yield Sample(observed=drawn.take(steps, self.batch_rows))
+
+    def _windows(self, key: Tensor) -> Iterator[list[Tensor]]:
+        for places in shuffled_windows(key, self.rows.shape[1]):
+            yield [row[at[at < len(row)]] for row, at in zip(self.rows, places, strict=True)]
 
 
 @dataclass
@@ -156,6 +152,8 @@ class EveryCell:
     ----------
     slots, admitted
         Replica r visits cell c if ``admitted[r, slot of c]``; with ``slots=None`` it visits all of D.
+    unclicked
+        Share of the unclicked cells that are visited: others in each epoch.
     """
 
     population: Population
@@ -163,37 +161,29 @@ class EveryCell:
     batch_size: int
     slots: Slots | None = None
     admitted: Tensor | None = None
+    unclicked: float = 1.0
 
     def __post_init__(self) -> None:
-        self._seeds = torch.tensor(self.seeds, device=self.population.device)
+        population = self.population
+        self._seeds = torch.tensor(self.seeds, device=population.device)
         share = 1.0 if self.admitted is None else float(self.admitted.float().mean(1).max())
-        self._cells = max(1, round(self.population.size * share))
-        self.steps, self.batch_rows = batches(self._cells, self.batch_size)
+        size = population.size - (1.0 - self.unclicked) * (population.size - population.n_clicks)
+        self.steps, self.batch_rows = batches(max(1, round(size * share)), self.batch_size)
 
     def epoch(self, number: int) -> Iterator[Sample]:
-        """Blocks of cells; held-out cells are left out before batches are cut."""
+        """Yield blocks of cells; held-out cells are left out before batches are cut."""
         key = hashing.keys(self._seeds, salt=number)
         bits = hashing.permutation_bits(self.population.size)
         if 1 << bits <= BLOCK:
             yield self._whole(key, bits)
             return
-        left = self.steps
-        pending: list[Tensor] | None = None
-        for start in endless_blocks(1 << bits, BLOCK):
-            cell = hashing.permuted_range(start, min(start + BLOCK, 1 << bits), key, bits)
-            pending = self._admit(cell, pending)
-            steps = min(left, min(len(row) for row in pending) // self.batch_rows)
-            if steps:
-                taken = torch.stack([row[: steps * self.batch_rows] for row in pending])
-                pending = [row[steps * self.batch_rows :] for row in pending]
-                yield Sample(cells=taken.view(len(taken), steps, self.batch_rows))
-                left -= steps
-            if left == 0:
-                return
+        drawn = Drawn(partial(self._admitted, key, bits))
+        for steps in in_parts(self.steps, self.batch_rows):
+            yield Sample(cells=drawn.take(steps, self.batch_rows))
 
     def _whole(self, key: Tensor, bits: int) -> Sample:
-        """An epoch that fits into one block, without a transfer to the host."""
-        cell, inside = self._inside(hashing.permuted_range(0, 1 << bits, key, bits))
+        """Return an epoch that fits into one block, without a transfer to the host."""
+        cell, inside = self._inside(hashing.permuted_range(0, 1 << bits, key, bits), key)
         place = inside.cumsum(1)
         count = place[:, -1:].clamp(min=1)
         last = cell.shape[1]
@@ -202,18 +192,27 @@ class EveryCell:
         wanted = torch.arange(self.steps * self.batch_rows, device=cell.device).unsqueeze(0) % count
         return Sample(cells=front.gather(1, wanted).view(len(cell), self.steps, self.batch_rows))
 
-    def _inside(self, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Cells ``[R, n]`` and whether each is a cell of D that the replica may visit."""
+    def _admitted(self, key: Tensor, bits: int) -> Iterator[list[Tensor]]:
+        """Yield the cells that each replica visits, in its order."""
+        if is_large(self.population):
+            parts = shuffled_windows(key, self.population.size)
+        else:
+            starts, end = range(0, 1 << bits, BLOCK), 1 << bits
+            parts = (hashing.permuted_range(start, min(start + BLOCK, end), key, bits) for start in starts)
+        for part in parts:
+            cell, inside = self._inside(part, key)
+            yield [row[keep] for row, keep in zip(cell, inside, strict=True)]
+
+    def _inside(self, cell: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Return cells ``[R, n]`` and whether each is a cell of D that the replica visits."""
         inside = cell < self.population.size
         safe = cell.clamp(max=self.population.size - 1)
         if self.slots is not None and self.admitted is not None:
             inside = inside & self.admitted.gather(1, self.slots.of(safe))
+        if self.unclicked < 1.0:
+            drawn = hashing.uniform_int(safe, key.unsqueeze(1), 1 << 30) < self.unclicked * (1 << 30)
+            inside = inside & (drawn | (self.population.click(safe) > 0))
         return safe, inside
-
-    def _admit(self, cell: Tensor, pending: list[Tensor] | None) -> list[Tensor]:
-        safe, inside = self._inside(cell)
-        rows = [row[keep] for row, keep in zip(safe, inside, strict=True)]
-        return rows if pending is None else [torch.cat(both) for both in zip(pending, rows, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -276,7 +275,7 @@ class LookedUp:
     def epoch(self, number: int) -> Iterator[Sample]:
         """The sampler's blocks with what their cells are."""
         for block in self.sampler.epoch(number):
-            assert isinstance(block.cells, Tensor)
+            assert block.cells is not None
             yield Sample(
                 cells=None if self.population.tables is None else block.cells,
                 rows=self.population.ids(block.cells),
@@ -313,21 +312,29 @@ class ObservedAndFull:
         self._seeds = torch.tensor(self.observed.seeds, device=self.population.device)
 
     def epoch(self, number: int) -> Iterator[Sample]:
-        """One block with the whole epoch."""
-        (block,) = self.observed.epoch(number)
-        assert isinstance(block.observed, Tensor)
-        steps, cells = self.steps, self._cells_each
-        drawn = self._cells(number, steps * cells)
-        yield Sample(observed=block.observed, cells=drawn.view(-1, steps, cells))
+        """Yield the blocks of the sampler over O with cells beside them."""
+        drawn = Drawn(partial(self._cells, number))
+        for block in self.observed.epoch(number):
+            assert block.observed is not None
+            yield Sample(block.observed, drawn.take(block.shape[1], self._cells_each))
 
-    def _cells(self, number: int, count: int) -> Tensor:
+    def _cells(self, number: int) -> Iterator[Sequence[Tensor] | Tensor]:
+        """Yield cells ``[R, n]`` of an epoch."""
+        wanted, size = self.steps * self._cells_each, self.population.size
+        key = hashing.keys(self._seeds, salt=(number << 8) + 5)
         if self.unclicked_once:
-            drawn = unclicked_cells(self.population, self._seeds, salt=5, count=count)
-            order = hashing.shuffled(hashing.keys(self._seeds, salt=(number << 8) + 6), count)
-            return drawn.gather(1, order)
-        counter = torch.arange(count, device=self.population.device)
-        key = hashing.keys(self._seeds, salt=(number << 8) + 5).unsqueeze(1)
-        return hashing.uniform_int(counter.unsqueeze(0), key, self.population.size)
+            drawn = unclicked_cells(self.population, self._seeds, salt=5, count=wanted)
+            order = hashing.shuffled(hashing.keys(self._seeds, salt=(number << 8) + 6), wanted)
+            yield drawn.gather(1, order)
+        elif is_large(self.population):
+            # So many of each window that all rows have the same chance, and neighbours are read together.
+            for part in shuffled_windows(key, size):
+                inside = [line[line < size] for line in part]
+                yield [line[: round(wanted / size * len(line))] for line in inside]
+        else:
+            for start in range(0, wanted, BLOCK):
+                counter = torch.arange(start, min(start + BLOCK, wanted), device=key.device)
+                yield hashing.uniform_int(counter.unsqueeze(0), key.unsqueeze(1), size)
 
 
 @dataclass
@@ -408,7 +415,7 @@ def unclicked_cells(
     bits = hashing.permutation_bits(population.size)
     step = min(2 * count + 64, 1 << bits)
     pending = [torch.empty(0, dtype=torch.int64, device=population.device) for _ in range(len(seeds))]
-    for start in endless_blocks(1 << bits, step=step):
+    for start in cycle(range(0, 1 << bits, step)):
         cell = hashing.permuted_range(start, min(start + step, 1 << bits), key, bits)
         keep = cell < population.size
         cell = cell.clamp(max=population.size - 1)
@@ -440,7 +447,58 @@ def in_batches(numbers: Int[Tensor, "R n"], steps: int, batch: int) -> Int[Tenso
     return filled.view(len(filled), steps, batch)
 
 
-def endless_blocks(size: int, step: int) -> Iterator[int]:
-    """Where blocks of a range start, from the front again when it is used up."""
-    while True:
-        yield from range(0, size, step)
+def in_parts(steps: int, batch: int) -> Iterator[int]:
+    """Yield how many steps each block of an epoch has, about :data:`BLOCK` numbers."""
+    at_once = max(1, BLOCK // batch)
+    for first in range(0, steps, at_once):
+        yield min(at_once, steps - first)
+
+
+class Drawn:
+    """Numbers that come in parts, a line ``[n]`` for each replica, and are taken a block of steps at a time.
+
+    Parameters
+    ----------
+    parts
+        Makes the parts of an epoch; where they are used up, they come again from the first.
+    """
+
+    def __init__(self, parts: Callable[[], Iterator[Sequence[Tensor] | Tensor]]) -> None:
+        self._parts = (part for _ in repeat(None) for part in parts())
+        self._left: list[list[Tensor]] = []
+
+    def take(self, steps: int, batch: int) -> Int[Tensor, "R steps batch"]:
+        """Return the next numbers."""
+        count = steps * batch
+        while not self._left or min(sum(map(len, line)) for line in self._left) < count:
+            part = list(next(self._parts))
+            self._left = self._left or [[] for _ in part]
+            for line, more in zip(self._left, part, strict=True):
+                line.append(more)
+        joined = [torch.cat(line) for line in self._left]
+        self._left = [[line[count:]] for line in joined]
+        return torch.stack([line[:count] for line in joined]).view(-1, steps, batch)
+
+
+def is_large(population: Population) -> bool:
+    """Return whether rows of a log are drawn from windows: pairs of a matrix are not looked up in rows."""
+    return population.space == "impressions" and population.size > FULL_ORDER
+
+
+def share_of_unclicked(population: Population, ratio: float) -> float:
+    """Return the share of the unclicked rows that gives so many of them per click."""
+    return min(1.0, ratio * population.n_clicks / max(population.size - population.n_clicks, 1))
+
+
+def shuffled_windows(key: Int[Tensor, " R"], size: int) -> Iterator[Int[Tensor, "R n"]]:
+    """Yield [0, size), and a few numbers beyond, in an order of each key's own that reads few places at once.
+
+    Blocks of :data:`BLOCK_ROWS` neighbours are permuted, and numbers are shuffled within each window of
+    :data:`WINDOW_BLOCKS` blocks.
+    """
+    neighbours = torch.arange(BLOCK_ROWS, device=key.device)
+    blocks = hashing.shuffled(key, -(-size // BLOCK_ROWS))
+    for first in range(0, blocks.shape[1], WINDOW_BLOCKS):
+        chosen = blocks[:, first : first + WINDOW_BLOCKS]
+        numbers = (chosen.unsqueeze(2) * BLOCK_ROWS + neighbours).flatten(1)
+        yield numbers.gather(1, hashing.shuffled(hashing.mix(key + first + 1), numbers.shape[1]))

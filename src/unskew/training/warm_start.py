@@ -19,7 +19,7 @@ from unskew.base.errors import ParameterError
 from unskew.base.estimator import plain_params
 from unskew.base.plain_text import listed
 from unskew.base.seeds import Replica
-from unskew.data import Encoders, Field, Log, Schema, StreamedLog
+from unskew.data import Encoders, Field, Log, Schema
 from unskew.data.digest import digest_of
 from unskew.data.distinct import Places, as_arrow
 from unskew.data.encoder import FIRST_CODE, CodeEncoder, Encoder
@@ -30,7 +30,7 @@ from unskew.learners.fields import embedding_width
 from unskew.learners.layers import ReplicaEmbedding
 from unskew.training.checkpoint import difference
 from unskew.training.fitted import FittedModel
-from unskew.training.held_out import SHARED_SEED, Ends, Split
+from unskew.training.held_out import Ends, Split
 
 COMPARED_ROWS = 1 << 16
 """Rows of a log, evenly spaced, on which the predictions of two models are compared."""
@@ -133,7 +133,7 @@ class WarmStart:
         own = self.model.split_.lines > 1
         return tuple(replica._replace(part=replica.member if own else 0) for replica in replicas)
 
-    def require_split(self, method: Method, by: SplitBy, *, shared: bool) -> Split:
+    def require_split(self, method: Method, by: SplitBy) -> Split:
         """Return how the model held out clicks; an error where a method would hold out others.
 
         What is held out now must not have trained the model. That is sure where both hold out one share in
@@ -145,9 +145,9 @@ class WarmStart:
         if not split.held_out:
             raise self._trained_on_held_out("held out no click", f"give validation_share=0, {anew}")
         same = split.by.kind == by.kind and split.by.column == by.column
-        if not same or (by.kind != "time" and (share != method.validation_share or split.shared != shared)):
-            was = f"held out {_held_out_words(split.by, share, split.shared)}"
-            now = _held_out_words(by, method.validation_share, shared)
+        if not same or (by.kind != "time" and share != method.validation_share):
+            was = f"held out {_held_out_words(split.by, share)}"
+            now = _held_out_words(by, method.validation_share)
             give = f"give validation_by='{split.by}' and validation_share={share:g} (--split), {anew}"
             raise self._trained_on_held_out(f"{was}, and this training would hold out {now}", give)
         return split
@@ -159,17 +159,15 @@ class WarmStart:
         replicas: Sequence[Replica],
         by: SplitBy,
         held_out: int,
-        *,
-        shared: bool,
     ) -> tuple[int, dict[int, Ends]]:
         """Return how many clicks each replica holds out, and where the parts of each seed end.
 
         Pairs, users and groups are held out between the ends of the model's own parts, wherever the log ends:
         at most as many clicks as each replica has there. The latest clicks must not begin before the model's.
         """
-        split = self.require_split(method, by, shared=shared)
+        split = self.require_split(method, by)
         if by.kind == "time":
-            ((end, *_),) = Split.of(log, (SHARED_SEED,), held_out, by).ends
+            ((end, *_),) = Split.of(log, (0,), held_out, by).ends
             before = split.ends[0][0]
             if end > before:
                 then, now = (np.datetime64(-key, "us").astype("datetime64[s]") for key in (before, end))
@@ -182,7 +180,7 @@ class WarmStart:
         ends = {seed: of_model[seed] for seed in dict.fromkeys(each.seed for each in replicas)}
         lines = 1 + max(each.part for each in replicas)
         rows = replace(split, ends=tuple(ends.values()), lines=lines).rows(log, list(ends))
-        return min(held_out, rows.shape[1]), {SHARED_SEED: split.ends[0]} if shared else ends
+        return min(held_out, rows.shape[1]), ends
 
     def _trained_on_held_out(self, problem: str, remedy: str) -> ParameterError:
         return ParameterError(
@@ -253,15 +251,13 @@ class WarmStart:
             problem = f"has networks of other shapes: it is of {self.model.name}, and this is {method.name}"
         return ParameterError(problem, where=self.called, remedy=REMEDY)
 
-    def changes(self, after: Model, log: Log | StreamedLog) -> dict[str, Any]:
+    def changes(self, after: Model, log: Log) -> dict[str, Any]:
         """What changed, in plain values: ids and values of each field, and predictions.
 
         Predictions are those of the log's rows whose user and item both models know, at most
         :data:`COMPARED_ROWS` of them: the mean absolute change, Spearman's rank correlation, and the mean
         before and after, of which the level is the ratio.
         """
-        if isinstance(log, StreamedLog):
-            log = log.sample(COMPARED_ROWS)
         known = [self.maps[role].before >= 0 for role in ("user", "item")]
         rows = np.flatnonzero(known[0][log.user] & known[1][log.item])
         rows = rows[:: max(1, -(-len(rows) // COMPARED_ROWS))]
@@ -280,11 +276,11 @@ class WarmStart:
         return found
 
 
-def _held_out_words(by: SplitBy, share: float, shared: bool) -> str:
+def _held_out_words(by: SplitBy, share: float) -> str:
     """Return what was held out, in words."""
     if by.kind == "time":
         return "the latest clicks"
-    return f"{100 * share:g} % by {by}" + (" of a stream" if shared else "")
+    return f"{100 * share:g} % by {by}"
 
 
 def _rank_correlation(old: NDArray[np.float64], new: NDArray[np.float64]) -> float | None:
