@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from unskew.base.files import whole_file
 from unskew.metrics.registry import RANKING
-from unskew.study.shown_table import Shown
+from unskew.report.table import Table
 from unskew.study.table import read_tables
 
 PAGE = Path(__file__).with_name("results.md")
@@ -135,7 +135,7 @@ def write_page(path: Path, folder: Path) -> None:
 
 def _shown(table: dict[str, Any]) -> str:
     columns, rows = tuple(table.pop("columns")), tuple(map(tuple, table.pop("rows")))
-    shown = Shown(columns=columns, rows=rows, **table)
+    shown = Table(columns=columns, rows=rows, **table)
     return f"{shown.markdown()}\n\n*{shown.caption}*" if shown.caption else shown.markdown()
 
 

@@ -14,7 +14,7 @@ from unskew.base.errors import DataError
 from unskew.base.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS
 from unskew.calibration import Calibrator
 from unskew.debias import Debiaser
-from unskew.study.shown_table import Shown
+from unskew.report.table import Table
 
 DOCS = Path(__file__).parent
 PAGES = [
@@ -35,9 +35,9 @@ def needs(method: type[Debiaser]) -> str:
     return ", ".join(wanted) or "clicks alone"
 
 
-def show_methods() -> Shown:
+def show_methods() -> Table:
     """Every method of the library: its class, where it comes from, what it needs and when to use it."""
-    return Shown(
+    return Table(
         title="Debiasing methods",
         columns=("method", "class", "paper", "needs", "imputes by", "use it"),
         rows=tuple(
@@ -51,14 +51,14 @@ def show_methods() -> Shown:
             )
             for name, method in METHODS.built_in.items()
         ),
-        text_columns=6,
+        words=6,
     )
 
 
-def show_calibrators() -> Shown:
+def show_calibrators() -> Table:
     """Every calibrator: what its page calls it, whether it keeps the order of scores and the base rate."""
     pages = DOCS / "calibrators"
-    return Shown(
+    return Table(
         title="Calibrators",
         columns=("name", "class", "what it is", "monotone", "mean prediction = base rate"),
         rows=tuple(
@@ -71,7 +71,7 @@ def show_calibrators() -> Shown:
             )
             for name, kind in CALIBRATORS.built_in.items()
         ),
-        text_columns=5,
+        words=5,
     )
 
 
@@ -83,9 +83,9 @@ def keeps_base_rate(calibrator: Calibrator) -> bool:
     return bool(abs(calibrator.fit(score, outcome).predict(score).mean() - outcome.mean()) < 1e-6)
 
 
-def show_datasets() -> Shown:
+def show_datasets() -> Table:
     """Every dataset: the first line of its file, and its options."""
-    return Shown(
+    return Table(
         title="Datasets",
         columns=("name", "what it is", "options"),
         rows=tuple(
@@ -96,14 +96,14 @@ def show_datasets() -> Shown:
             )
             for name, loader in DATASETS.built_in.items()
         ),
-        text_columns=3,
+        words=3,
     )
 
 
 SHARED = ("root", "protocol")
 """Options that every dataset has."""
 
-TABLES: dict[str, Callable[[], Shown]] = {
+TABLES: dict[str, Callable[[], Table]] = {
     "methods": show_methods,
     "calibrators": show_calibrators,
     "datasets": show_datasets,

@@ -11,7 +11,7 @@ from unskew.base import errors
 from unskew.base.errors import DataError
 from unskew.base.plain_text import LONGEST, listed, plain
 from unskew.cli import main
-from unskew.study.shown_table import Shown
+from unskew.report.table import Table
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\u202egnp\r$x$\x00"
 COLUMNS = ["--score", "p", "--outcome", "o"]
@@ -57,8 +57,8 @@ def test_an_error_is_one_short_line_without_controls():
 
 
 def test_a_table_of_a_study_shows_no_controls():
-    shown = Shown(HOSTILE, (HOSTILE, "n"), ((HOSTILE, "1"),), caption=HOSTILE)
-    for text in (shown.html(), shown.latex(), shown.markdown()):
+    shown = Table(HOSTILE, (HOSTILE, "n"), ((HOSTILE, "1"),), caption=HOSTILE)
+    for text in (shown.html(), shown.markdown()):
         assert obeyed(text) == set()
 
 

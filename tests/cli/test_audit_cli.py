@@ -118,7 +118,7 @@ def test_the_report_is_one_offline_page_with_every_part() -> None:
     for figure in ("reliability", "weights", "segments"):
         assert f'id="figure-{figure}"' in page
     top = page[page.index('id="top"') : page.index('id="verdict"')]
-    assert re.search(r"promises &#39;clicked&#39; on [\d,]+ of 20,000 rows and it came on", top)
+    assert re.search(r"predicts [\d,]+ 'clicked' on 20,000 rows, and\s[\d,]+ occurred", top)
     assert re.search(r"[\d,]+ too many \(95 % interval [\d,]+ to [\d,]+\)", top)
     assert top.index('class="cost') < top.index("<svg")
     assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
@@ -141,7 +141,7 @@ def test_segments_of_a_few_rows_are_counted_not_shown(capsys: pytest.CaptureFixt
     assert main(["audit", "log.parquet", *COLUMNS, "--segment", "user", "--out", "found"]) == 0
     assert "200 of 200 segments have too few rows to be judged." in capsys.readouterr().out
     page = Path("found/report.html").read_text(encoding="utf-8")
-    assert "200 segments\nwith too few rows to be judged are left out" in page
+    assert "200 segments with too few rows to be judged: left out." in page
     assert "user = 7" not in page
 
 

@@ -63,7 +63,7 @@ def test_the_schema_is_shown_before_training_and_stored(files, run, capsys):
     with pytest.raises(StopError):
         us.run(config, show=show)
     text = capsys.readouterr().out
-    for word in ("country", "bag", "25.0%", "position"):
+    for word in ("country", "bag", "25 %", "position"):
         assert word in text
     stored = json.loads((run / "schema.json").read_text())
     assert [each["name"] for each in stored["fields"]] == [line["name"] for line in shown[0]]

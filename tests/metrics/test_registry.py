@@ -8,7 +8,7 @@ import pytest
 
 from unskew.metrics import registry
 from unskew.metrics.registry import CONVERSION_METRICS, EVALUATED_METRICS, PROPENSITY_METRICS, metric
-from unskew.report.html_tables import methods_table
+from unskew.report.run_tables import methods_table
 
 INDEX = Path(__file__).parents[2] / "docs" / "metrics" / "index.md"
 
@@ -32,6 +32,6 @@ def test_every_evaluated_metric_has_an_entry():
 def test_a_new_metric_is_shown_with_its_name_and_its_goal(monkeypatch):
     entry = registry.Metric("regret", "Regret", "lower", "what a perfect order would add", decimals=2)
     monkeypatch.setitem(CONVERSION_METRICS, "regret", entry)
-    (row,) = methods_table({"naive": {"regret@5": {"mean": 0.5}}}, {}, {}).rows
-    assert row.name == "Regret@5 (lower is better)"
+    (row,) = methods_table({"methods": {"naive": {"regret@5": {"mean": 0.5}}}}, "t").rows
+    assert row[0] == "Regret@5 (lower is better)"
     assert metric("regret@5").gain(0.1) < 0

@@ -108,7 +108,6 @@ def make_inputs() -> dict[str, Any]:
         "metrics": metrics,
         "config": config,
         "sketches": sketches,
-        "clicked": clicked,
         "histories": histories,
     }
 

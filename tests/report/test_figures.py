@@ -20,24 +20,25 @@ from unskew.metrics.promise import Promise
 from unskew.report.page import picture
 from unskew.report.plots.axes import Axis, axis_of, ticks_of
 from unskew.report.plots.dots import Dot, DotChart, DotRow
+from unskew.report.plots.learning import learning_figures
 from unskew.report.plots.methods import (
     difference_charts,
+    fields_charts,
     metric_charts,
-    promised_chart,
+    predicted_chart,
     search_chart,
     truth_charts,
 )
-from unskew.report.plots.over_time import heat_map, history_figure, learning_figures
-from unskew.report.plots.parts import fields_charts, segments_chart
+from unskew.report.plots.over_time import heat_map, history_figure
 from unskew.report.plots.plan import plan_figure
 from unskew.report.plots.reproduction import Cloud, ece_performance_figure, histogram_grid, reliability_grid
 from unskew.report.plots.scores import (
-    clipped_weights,
     histogram_figures,
     reliability_figures,
     spread_figure,
     weights_figure,
 )
+from unskew.report.plots.segments import segments_chart
 from unskew.report.style import COLOURS, PANEL_WIDTH
 
 NAMES = ["<b>&", "x" * 100, "fr"]
@@ -78,7 +79,7 @@ def every_figure(inputs: dict[str, Any]) -> dict[str, list[Any]]:
         *metric_charts(methods, metrics["rails"]),
         *difference_charts(metrics["comparison"], methods),
         *truth_charts(metrics["truth"]),
-        promised_chart(
+        predicted_chart(
             {"naive": Promise(15_000, 10_000, 8_000, 12_000)}, 10_000, "the randomly shown test impressions"
         ),
         search_chart(search),
@@ -99,9 +100,7 @@ def every_figure(inputs: dict[str, Any]) -> dict[str, list[Any]]:
         "scores": [
             *reliability_figures(sketches),
             weights_figure(sketches, rows="impressions"),
-            *histogram_figures(
-                sketches, clipped_weights(inputs["clicked"], 0.02), p_min=0.02, rows="impressions"
-            ),
+            *histogram_figures(sketches, p_min=0.02, rows="impressions"),
             spread_figure(curve),
         ],
         "time": [
@@ -157,7 +156,7 @@ def test_nothing_is_clipped(figures: dict[str, list[Any]], kind: str) -> None:
 @pytest.mark.parametrize("kind", ["charts", "scores", "time"])
 def test_letters_are_ten_pixels_high_on_a_telephone(figures: dict[str, list[Any]], kind: str) -> None:
     for figure in figures[kind]:
-        shown = picture("p", "c", [figure])
+        shown = picture("p", [figure])
         root = ET.fromstring(str(shown.panels[0]))
         width = float(root.get("viewBox", "").split()[2])
         sizes = [
@@ -168,13 +167,13 @@ def test_letters_are_ten_pixels_high_on_a_telephone(figures: dict[str, list[Any]
 
 
 def test_the_pages_colours_are_used_and_no_others(figures: dict[str, list[Any]]) -> None:
-    drawn = "".join(picture("p", "c", figures["scores"] + figures["time"]).panels)
+    drawn = "".join(picture("p", figures["scores"] + figures["time"]).panels)
     assert set(re.findall(r"var\(--(\w+)\)", drawn)) <= {colour.name for colour in COLOURS}
     assert not re.search(r"#[0-9a-f]{6}", drawn)
 
 
 def test_names_are_escaped_and_ids_are_of_one_figure(figures: dict[str, list[Any]]) -> None:
-    panels = picture("p", "c", figures["charts"]).panels
+    panels = picture("p", figures["charts"]).panels
     texts = [element.text or "" for each in panels for element in ET.fromstring(str(each)).iter()]
     assert "c = <b>&" in texts
     ids = [set(re.findall(r'\bid="([^"]+)"', each)) for each in panels]
@@ -245,7 +244,7 @@ def test_honest_weights_are_drawn_nearer_to_one() -> None:
 
 def test_a_panel_is_as_wide_as_a_telephone_and_what_is_wider_is_moved_sideways() -> None:
     days = [f"2026-01-{d + 1:02}" for d in range(20)]
-    narrow, wide = (picture("heat", "c", [heat_map([history("a", n)], days[:n])]) for n in (5, 20))
+    narrow, wide = (picture("heat", [heat_map([history("a", n)], days[:n])]) for n in (5, 20))
     assert narrow.width is None
     assert (wide.width or 0) > 80 * PANEL_WIDTH
 

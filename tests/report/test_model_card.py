@@ -8,7 +8,7 @@ import re
 import pytest
 
 from unskew.cli import main
-from unskew.report.finding import Finding
+from unskew.report.finding import Answer, Finding
 from unskew.report.model_card import model_card
 
 METRICS = {
@@ -38,7 +38,7 @@ METRICS = {
     "propensity": {"raw": {"ece": 0.3, "auc": 0.56}, "calibrated": {"ece": 0.01, "auc": 0.56}},
 }
 CONFIG = {"calibrator": "platt", "crossfit": 2, "backbone": "neumf", "seeds": 3, "seed": 0}
-FOUND = [Finding("What is skewed?", "bad", "short", ("The naive model predicts too much.",))]
+FOUND = [Answer("What is biased?", Finding("bias.loss", "bad", {"size": 0.2, "side": "high"}))]
 
 
 def test_files_are_called_by_their_path():
@@ -52,7 +52,7 @@ def test_it_has_the_figures_with_their_intervals():
     card = model_card(METRICS, CONFIG, "ips", FOUND)
     assert re.search(r"\| AUC +\| 0\.6400 \(0\.6100 to 0\.6600\) \| 0\.6700 \|", card)
     assert "| ECE | 0.300 | 0.0100 |" in card
-    assert "**What is skewed?** The naive model predicts too much." in card
+    assert "**What is biased?** The average loss over clicks is 20 % too high." in card
     assert "synthetic: 3,544 rows, 3,544 clicks, 180 users, 130 items." in card
     assert "Propensity by –, calibrated by platt, cross-fitted over 2 folds, clipped at 0.0100." in card
     assert "± nan" not in card
@@ -68,12 +68,12 @@ def test_what_it_must_not_be_used_for_follows_from_the_run():
         "data": {**METRICS["data"], "name": "files", "test_is": "logged", "fields": [{"name": "age"}]},
     }
     card = model_card(logged, CONFIG, "ips", FOUND)
-    assert "Claims about pairs that nobody chose" in card
+    assert "Claims about randomly chosen pairs" in card
     assert "Real people: the data" not in card
     assert "it reads ids alone" not in card
     collapsed = {"ips": [{"network": "prediction", "reason": "flat", "seeds": 3, "of": 3}]}
     card = model_card({**METRICS, "collapsed": collapsed}, CONFIG, "ips", FOUND)
-    assert "Anything, before this is mended" in card
+    assert "Anything, before this is repaired" in card
     assert "it says how likely a pair is clicked" in model_card(METRICS, CONFIG, "none", [])
 
 

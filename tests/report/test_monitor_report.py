@@ -48,9 +48,9 @@ def test_the_page_says_what_was_found(page, result):
     assert result.headline in page
     for title in (
         "What broke",
-        "Is this propensity still honest?",
-        "How did it come about?",
-        "What would have been seen?",
+        "Is this propensity still calibrated?",
+        "How did it develop?",
+        "What would have been noticed?",
     ):
         assert title in page
 
@@ -90,8 +90,10 @@ def test_names_are_escaped_and_pictures_are_well_formed(page, result):
 def test_the_first_screen_is_what_it_costs_and_the_heat_map(page, result):
     top = page[page.index('id="top"') : page.index('id="verdict"')]
     assert top.index('class="cost') < top.index("<svg")
-    assert re.search(r"for c = fr since 2026-01-09 the scores promise .* too (few|many) \(95 % interval", top)
-    assert "move it sideways" in top
+    assert re.search(
+        r"for c = fr since 2026-01-09, the scores\spredict .* too (few|many) \(95 % interval", top
+    )
+    assert "scroll sideways" in top
 
 
 def test_the_worst_are_listed_with_their_cost(page, result):

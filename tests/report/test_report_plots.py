@@ -11,15 +11,18 @@ from scipy import stats
 
 from unskew.metrics import CalibrationSketch, wce
 from unskew.metrics.promise import Promise
-from unskew.report.plots.methods import difference_charts, metric_charts, promised_chart, truth_charts
-from unskew.report.plots.over_time import learning_figures
+from unskew.report.plots.learning import learning_figures
+from unskew.report.plots.methods import (
+    difference_charts,
+    fields_charts,
+    metric_charts,
+    predicted_chart,
+    truth_charts,
+)
 from unskew.report.plots.overview import overview_figure
-from unskew.report.plots.parts import fields_charts
 from unskew.report.plots.scores import (
-    clipped_weights,
     histogram_figures,
     reliability_figures,
-    sketched_weights,
     spread_figure,
     weight_curve,
     weights_figure,
@@ -44,10 +47,8 @@ def words(figure: Any) -> str:
 )
 def test_every_figure_of_scores_survives_extremes(score: list[float], outcome: list[int]) -> None:
     sketches = {"raw": CalibrationSketch.of(score=score, outcome=outcome)}
-    clicked = {"raw": np.array(score)[np.array(outcome) == 1]}
     figures = [*reliability_figures(sketches), weights_figure(sketches)]
-    figures += histogram_figures(sketches, clipped_weights(clicked, 0.01), p_min=0.01)
-    figures += histogram_figures(sketches, sketched_weights(sketches))
+    figures += [*histogram_figures(sketches, p_min=0.01), *histogram_figures(sketches)]
     figures.append(overview_figure(metrics={}, sketches=sketches))
     for figure in figures:
         drawn = svg(figure, name="f", title="f")
@@ -67,7 +68,7 @@ def test_bins_without_a_click_are_marked_at_the_edge_of_the_logit_axis() -> None
 def test_figures_without_data_say_so() -> None:
     assert reliability_figures({}) == []
     assert "no held-out scores" in words(weights_figure({"raw": CalibrationSketch()}))
-    left, right = histogram_figures({}, clipped_weights({"raw": np.array([np.nan])}, None))
+    left, right = histogram_figures({})
     assert "no held-out scores" in words(left)
     assert "no clicked rows" in words(right)
     (figure,) = learning_figures({"naive": {}})
@@ -99,13 +100,14 @@ def test_the_weight_curve_with_weights_equals_repeated_rows() -> None:
     np.testing.assert_allclose(weighted.ratio, weight_curve(repeated, bins=2).ratio)
 
 
-def test_histograms_hold_every_pair_and_clip_the_weights(inputs: dict[str, Any]) -> None:
-    weights = clipped_weights(inputs["clicked"], 0.02)
-    assert weights["raw"][0].max() == pytest.approx(50)
-    assert len(weights["raw"][0]) == len(inputs["clicked"]["raw"])
-    left, right = histogram_figures(inputs["sketches"], weights, p_min=0.02, rows="impressions")
+def test_histograms_hold_every_pair_and_every_click(inputs: dict[str, Any]) -> None:
+    left, right = histogram_figures(inputs["sketches"], p_min=0.02, rows="impressions")
     shares = [patch.get_data().values.sum() for patch in left.axes[0].patches]
     np.testing.assert_allclose(shares, 100)
+    clicks = [patch.get_data().values.sum() for patch in right.axes[0].patches]
+    np.testing.assert_allclose(
+        clicks, [sketch.positives for sketch in inputs["sketches"].values() for _ in "fl"]
+    )
     assert "p_min 0.02" in words(left)
     assert "clip 50" in words(right)
     assert "Weights of the clicked impressions" in words(right)
@@ -137,11 +139,11 @@ def test_rails_stand_below_each_metric_and_1_is_a_line(inputs: dict[str, Any]) -
     assert [chart.rule for chart in charts][:3] == [None, 1.0, None]
 
 
-def test_promises_stand_beside_what_came() -> None:
-    chart = promised_chart(
+def test_predictions_stand_beside_what_occurred() -> None:
+    chart = predicted_chart(
         {"naive": Promise(150, 100, 80, 120), "ips": Promise(101, 100, 80, 120)}, 100, "it"
     )
-    assert (chart.rule, chart.rule_words) == (100, "100 came")
+    assert (chart.rule, chart.rule_words) == (100, "100 occurred")
     naive = chart.rows[0].dots[0]
     assert (naive.value, naive.low, naive.high) == (150, 130, 170)
     assert [row.aside for row in chart.rows] == ["150", "101"]

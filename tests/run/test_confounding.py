@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.report.improvement import confounded
+from unskew.report.findings import help_findings
 from unskew.run.run_figures import confounding_figures
 
 WORLD = {"n_rows": 40_000, "n_users": 800, "n_items": 100, "test_rows": 100}
@@ -37,19 +37,19 @@ def test_true_propensities_leave_nothing_and_the_clicks_alone_are_skewed(world):
 
 def test_a_hidden_taste_stays_whatever_the_fields_hold(world):
     figures = confounding_figures(world, by_what_fields_hold(world))
-    (said,) = confounded({"confounding": figures})
+    said = help_findings({"confounding": figures}).text
     if world.facts["options"]["confounding"]:
         assert figures["estimated"]["times"] > 1.1
-        assert "cannot be mended by weighting: a taste that no field holds" in said
+        assert "something that no field holds drives both clicks and conversions" in said
     else:
-        assert said.endswith("What the fields hold mends the skew.")
+        assert said.endswith("The fields are enough to remove the bias.")
 
 
 def test_without_a_hidden_taste_it_is_the_propensities_that_miss_something(world):
     figures = {**confounding_figures(world, np.full(len(world.train), 0.1)), "hidden": 0.0}
-    (said,) = confounded({"confounding": figures})
-    assert "The propensities miss a part of what moves clicks" in said
+    said = help_findings({"confounding": figures}).text
+    assert "The propensities miss some of what drives clicks" in said
 
 
 def test_of_other_logs_nothing_is_said():
-    assert confounded({}) == ()
+    assert "when weighted by the propensities" not in help_findings({}).text

@@ -181,8 +181,8 @@ class TestMetrics:
                 assert 0 <= told["p_value"] <= told["p_holm"] <= 1
         assert any(told["low"] < told["high"] for told in comparison["ips"].values())
         improved = next(each for each in one.findings if each.question == "Did debiasing help?")
-        assert "over test users from" in improved.text
-        assert "One seed does not tell how far another training would move that" in improved.text
+        assert "95 % interval over test users" in improved.text
+        assert "One seed cannot show how much another training would change this" in improved.text
         for name in ("auc", "mean_over_rate"):
             (chart,) = metric_charts(methods, metrics=[name])
             for row, told in zip(chart.rows, methods.values(), strict=True):

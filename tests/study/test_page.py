@@ -7,8 +7,7 @@ import re
 import pytest
 
 from unskew.metrics.user_bootstrap import UserInterval
-from unskew.study.page import cost_sentence, first_charts, first_screen
-from unskew.study.shown_table import write_pages
+from unskew.study.page import cost_sentence, first_charts, first_screen, write_pages
 from unskew.study.table import Figure, Row, StudySummary
 
 
@@ -30,9 +29,9 @@ def summary() -> StudySummary:
 
 def test_the_sentence_counts_on_a_thousand(summary):
     assert cost_sentence(summary, "naive") == (
-        "For every 1,000 conversions that came on coat, naive promises 700 too many (95 % interval 400 to"
-        " 1,000), and nearest, ips · neumf · platt promises 10 too many (95 % interval 50 too few to 70 too"
-        " many: right within 10 %)."
+        "For every 1,000 conversions that occurred, on coat, naive predicts 700 too many (95 % interval 400"
+        " to 1,000), and nearest, ips · neumf · platt predicts 10 too many (95 % interval 50 too few to 70"
+        " too many: right within 10 %)."
     )
 
 

@@ -51,9 +51,8 @@ def compare(options: CompareOptions) -> None:
     from unskew.cli.console import plain_console
 
     console = plain_console()
-    console.print(comparison.rich())
-    if comparison.balance:
-        console.print(comparison.rich_balance())
+    for table in comparison.tables():
+        console.print(table.rich())
     for verdict in comparison.verdicts():
         console.print(f"· {verdict}")
     for note in comparison.notes:

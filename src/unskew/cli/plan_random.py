@@ -83,8 +83,8 @@ def plan_random(options: PlanOptions) -> None:
     from unskew.cli.console import plain_console
 
     console = plain_console()
-    for table in plan.rich():
-        console.print(table)
+    for table in plan.tables():
+        console.print(table.rich())
     for verdict in plan.verdicts:
         console.print(f"· {verdict}")
     for note in plan.notes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +36,7 @@ from unskew.offpolicy.inputs import (
     metrics_of,
 )
 from unskew.offpolicy.sensitivity import MOST_GAMMA, Line, least_value, tipping_point
-from unskew.offpolicy.words import Shown, in_markdown, in_text
-from unskew.report.text_tables import figure_table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from unskew.report.table import Table, markdown_of, text_of
 
 BALANCE_TITLE = "Held-out clicks against the unseen pairs, differences of means in standard deviations"
 BALANCE_COLUMNS = ("covariate", "clicks", "weighted", "balanced", "weights off by")
@@ -158,25 +154,17 @@ class Comparison:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        return in_text(self._tables(), self.verdicts(), self.notes)
+        return text_of(self.tables(), [*self.verdicts(), *(f"Note: {note}" for note in self.notes)])
 
     def verdicts(self, metric: str | None = None) -> list[str]:
         """Return one sentence for each difference, or for those in one metric."""
         return [str(each) for each in self.differences if metric in (None, each.metric)]
 
-    def rich(self) -> Table:
-        """Return the estimates as a table, for ``rich.print``."""
-        return figure_table(*self._tables()[0])
-
-    def rich_balance(self) -> Table:
-        """Return the balance of the weights as a table, for ``rich.print``."""
-        return figure_table(BALANCE_TITLE, BALANCE_COLUMNS, self._balance_rows())
-
     def to_markdown(self) -> str:
         """Return the tables, the verdicts and the notes in Markdown."""
-        return in_markdown(self._tables(), self.verdicts(), self.notes)
+        return markdown_of(self.tables(), [*self.verdicts(), *(f"Note: {note}" for note in self.notes)])
 
-    def _tables(self) -> list[Shown]:
+    def tables(self) -> list[Table]:
         """Return the estimates by metric and model with their intervals, and the balance if there is one."""
         some = next(iter(next(iter(self.estimates.values())).values()))
         seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
@@ -189,8 +177,8 @@ class Comparison:
             (metric, *(by_metric[metric].in_cell for by_metric in self.estimates.values()))
             for metric in next(iter(self.estimates.values()))
         ]
-        balance = [(BALANCE_TITLE, BALANCE_COLUMNS, self._balance_rows())] if self.balance else []
-        return [(title, ("metric", *self.estimates), rows), *balance]
+        balance = [Table(BALANCE_TITLE, BALANCE_COLUMNS, self._balance_rows())] if self.balance else []
+        return [Table(title, ("metric", *self.estimates), rows), *balance]
 
     def _balance_rows(self) -> list[tuple[str, ...]]:
         """Return what weights are balanced by first, and the features furthest off."""

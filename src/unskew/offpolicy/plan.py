@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,7 @@ from unskew.metrics.judgement import LEAST_POWER
 from unskew.metrics.paired_users import PairedUsers, paired_users
 from unskew.metrics.registry import MISSING
 from unskew.offpolicy.plan_inputs import PlanRows, rows_of_arrays, rows_of_files, rows_of_runs
-from unskew.offpolicy.words import Shown, in_markdown, in_text
-from unskew.report.text_tables import figure_table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from unskew.report.table import Table, markdown_of, text_of
 
 Floats = NDArray[np.float64]
 
@@ -99,21 +95,16 @@ class RandomPlan:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        return in_text(self._tables(), self.verdicts, self.notes)
+        return text_of(self.tables(), [*self.verdicts, *(f"Note: {note}" for note in self.notes)])
 
     @property
     def verdicts(self) -> list[str]:
         """One sentence for each metric."""
         return [self._verdict(each) for each in self.plans.values()]
 
-    def rich(self) -> tuple[Table, Table]:
-        """Return what it takes, and what so many impressions tell, as tables for ``rich.print``."""
-        first, second = self._tables()
-        return figure_table(*first), figure_table(*second)
-
     def to_markdown(self) -> str:
         """Return the tables, the verdicts and the notes in Markdown."""
-        return in_markdown(self._tables(), self.verdicts, self.notes)
+        return markdown_of(self.tables(), [*self.verdicts, *(f"Note: {note}" for note in self.notes)])
 
     def _verdict(self, plan: MetricPlan) -> str:
         """Return what it takes in one metric, as a sentence."""
@@ -143,7 +134,7 @@ class RandomPlan:
             f" {chance}{least}."
         )
 
-    def _tables(self) -> list[Shown]:
+    def tables(self) -> list[Table]:
         """Return what each metric takes, and the least difference that each number of impressions tells."""
         priced = self.price is not None
         title = (
@@ -169,8 +160,8 @@ class RandomPlan:
         ]
         cost = ("cost",) if priced else ()
         return [
-            (title, (*columns, *cost), rows),
-            (SIZES_TITLE, ("impressions", *self.plans, *cost), sizes),
+            Table(title, (*columns, *cost), rows),
+            Table(SIZES_TITLE, ("impressions", *self.plans, *cost), sizes),
         ]
 
     def to_dict(self) -> dict[str, Any]:

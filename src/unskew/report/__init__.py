@@ -1,6 +1,6 @@
-"""Figures and the HTML report, from predictions and plain numbers; nothing here trains or measures.
+"""Tables, figures and the HTML report, from predictions and plain numbers; nothing here trains or measures.
 
-Names are loaded when they are first used: an audit draws three figures, and does not wait for the others.
+Names are loaded when they are first used: an audit draws three figures and does not wait for the others.
 """
 
 from __future__ import annotations

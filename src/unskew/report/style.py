@@ -10,10 +10,11 @@ import io
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from xml.sax.saxutils import escape
 
@@ -92,67 +93,15 @@ SERIES: Mapping[str, Series] = {
 """Okabe and Ito's colours, safe for colour-blind readers. In grey, raw, calibrated and naive differ
 by lightness (L* 71, 46 and 32 on a light page; 71, 57 and 86 on a dark one), the others by their markers."""
 
-_SETTINGS: dict[Any, Any] = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10.0,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 8.0,
-    # Where matplotlib would put it, set so that it does not search: a sixth of the time of a figure.
-    "axes.titley": 1.0,
-    "axes.titlecolor": INK.light,
-    "axes.labelsize": 10.0,
-    "axes.labelcolor": MUTED.light,
-    "axes.labelpad": 5.0,
-    "axes.edgecolor": MUTED.light,
-    "axes.linewidth": 0.7,
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.unicode_minus": True,
-    "grid.color": LINE.light,
-    "grid.linewidth": 0.6,
-    "text.color": INK.light,
-    # A segment called $x is no formula, and one called $ would be no figure.
-    "text.parse_math": False,
-    "xtick.color": MUTED.light,
-    "ytick.color": MUTED.light,
-    "xtick.labelsize": 9.5,
-    "ytick.labelsize": 9.5,
-    "xtick.major.size": 3.0,
-    "ytick.major.size": 3.0,
-    "xtick.minor.visible": False,
-    "ytick.minor.visible": False,
-    "xtick.minor.size": 0.0,
-    "ytick.minor.size": 0.0,
-    "lines.linewidth": 1.4,
-    "lines.markersize": 4.5,
-    "lines.markeredgewidth": 1.2,
-    "hatch.linewidth": 0.7,
-    "legend.frameon": True,
-    "legend.fancybox": False,
-    "legend.facecolor": SURFACE.light,
-    "legend.edgecolor": "none",
-    "legend.framealpha": 0.85,
-    "legend.fontsize": 9.5,
-    "legend.title_fontsize": 10.0,
-    "legend.handlelength": 2.6,
-    "figure.facecolor": "none",
-    "figure.titlesize": 10.5,
-    "figure.titleweight": "bold",
-    "figure.labelsize": 10.0,
-    "savefig.facecolor": "auto",
-    "svg.fonttype": "none",
-    "svg.hashsalt": "unskew",
-    "figure.constrained_layout.h_pad": 0.06,
-    "figure.constrained_layout.w_pad": 0.06,
-    "figure.constrained_layout.wspace": 0.06,
-    "figure.constrained_layout.hspace": 0.07,
-}
+STYLE = Path(__file__).with_name("templates") / "figures.mplstyle"
 
+INKED = {
+    INK: ("axes.titlecolor", "text.color"),
+    MUTED: ("axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"),
+    LINE: ("grid.color",),
+    SURFACE: ("legend.facecolor",),
+}
+"""The settings of matplotlib that have each colour."""
 
 _RC = threading.RLock()
 """Held while the settings are changed: matplotlib's are global, and a service draws in several threads."""
@@ -164,9 +113,11 @@ def settings() -> Iterator[None]:
     import matplotlib
 
     with _RC, matplotlib.rc_context():
-        if matplotlib.rcParams["svg.hashsalt"] != _SETTINGS["svg.hashsalt"]:
+        if matplotlib.rcParams["svg.hashsalt"] != "unskew":
             matplotlib.rcdefaults()
-            matplotlib.rcParams.update(_SETTINGS)
+            matplotlib.rcParams.update(matplotlib.rc_params_from_file(STYLE, use_default_template=False))
+            inked: dict[Any, str] = {name: c.light for c, names in INKED.items() for name in names}
+            matplotlib.rcParams.update(inked)
         yield
 
 
@@ -202,33 +153,35 @@ def svg(figure: Figure, *, name: str, title: str) -> str:
     name
         Put before every id, so that several figures can stand in one page.
     title
-        What the figure shows, for those who hear it instead of seeing it.
+        What the figure shows, for readers who hear it instead of seeing it.
     """
-    box, rest = _written(figure, name)
-    x, y, width, height = box
-    opening = f'<svg xmlns="{SVG_NAMESPACE}" xmlns:xlink="{XLINK_NAMESPACE}" viewBox="{_spaced(box)}"'
+    (x, y, width, height), rest = _drawn(figure, name)
     size = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
     return (
-        f'{opening} role="img" width="{width:g}pt" height="{height:g}pt">\n <title>{escape(title)}</title>\n'
-        f' <rect {size} fill="{SURFACE.light}"/>{rest}\n'
+        f'{_opening(x, y, width, height)} role="img" width="{width:g}pt" height="{height:g}pt">\n'
+        f' <title>{escape(title)}</title>\n <rect {size} fill="{SURFACE.light}"/>{rest}\n'
     )
 
 
 def inline_svg(figure: Figure, *, name: str, title: str) -> str:
     """Return a figure to stand in a page: no ground, and colours that follow the page into the dark."""
-    box, rest = _written(figure, name)
+    box, rest = _drawn(figure, name)
     for colour in COLOURS:
         rest = rest.replace(colour.light, f"var(--{colour.name})")
     label = escape(title, {'"': "&quot;"})
-    opening = f'<svg xmlns="{SVG_NAMESPACE}" xmlns:xlink="{XLINK_NAMESPACE}" viewBox="{_spaced(box)}"'
-    return f'{opening} role="img" aria-label="{label}">{rest}\n'
+    return f'{_opening(*box)} role="img" aria-label="{label}">{rest}\n'
 
 
-def _written(figure: Figure, name: str) -> tuple[tuple[float, float, float, float], str]:
+def _opening(*box: float) -> str:
+    corners = " ".join(f"{number:g}" for number in box)
+    return f'<svg xmlns="{SVG_NAMESPACE}" xmlns:xlink="{XLINK_NAMESPACE}" viewBox="{corners}"'
+
+
+def _drawn(figure: Figure, name: str) -> tuple[tuple[float, float, float, float], str]:
     """Return the box of a figure with a margin, and its SVG after the opening tag."""
     target = io.StringIO()
     with settings(), warnings.catch_warnings():
-        # The reader has fonts of his own for letters that the one of the layout lacks.
+        # The reader has fonts for letters that the font of the layout lacks.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
         figure.savefig(target, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Type", "Format")))
     text = target.getvalue()
@@ -238,10 +191,6 @@ def _written(figure: Figure, name: str) -> tuple[tuple[float, float, float, floa
     text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)
     width, height = (72 * float(inches) + 2 * MARGIN for inches in figure.get_size_inches())
     return (-MARGIN, -MARGIN, width, height), text.split(">", 1)[1]
-
-
-def _spaced(numbers: Iterable[float]) -> str:
-    return " ".join(f"{number:g}" for number in numbers)
 
 
 def css_variables(dark: bool) -> str:

@@ -30,7 +30,7 @@ from unskew.training.checkpoint import Checkpoint
 from unskew.training.saved import sealed_folder, write_config, write_inputs
 
 if TYPE_CHECKING:
-    from unskew.report.finding import Finding
+    from unskew.report.finding import Answer
     from unskew.run.run_config import RunConfig
 
 
@@ -75,7 +75,7 @@ class RunResult:
         return None if self.propensity is None or not self.propensity.saves else self.propensity
 
     @cached_property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Answer]:
         """What the numbers say, in a few words each."""
         from unskew.report.findings import findings
 
@@ -85,12 +85,10 @@ class RunResult:
         """The report as one HTML file that opens offline."""
         from unskew import report
 
-        clicked = self.dataset.train.clicked
         return report.render_run_report(
             metrics=self.metrics,
             config=self._settings(),
             sketches=self.sketches,
-            clicked={kind: lines[0, clicked] for kind, lines in self.rows.items()},
             histories=self.histories,
         )
 

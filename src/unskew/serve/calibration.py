@@ -11,7 +11,7 @@ from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import TOLERANCE, WeightJudgement, judge_weights
 from unskew.metrics.proper import auc, brier, nll
 from unskew.metrics.weight_calibration import has_infinite_weight
-from unskew.report.words import brief, number, percent
+from unskew.report.numbers import brief, number, percent
 
 
 def figures_of(sketch: CalibrationSketch) -> dict[str, Any]:

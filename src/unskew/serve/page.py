@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import LEVEL_TOLERANCE
 from unskew.metrics.registry import PROPENSITY_METRICS
 from unskew.report.cost import sketch_cost
-from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable, number_cell
+from unskew.report.numbers import between, counted, number
 from unskew.report.page import picture, render
 from unskew.report.plots.scores import reliability_figures
-from unskew.report.words import counted, number
+from unskew.report.table import Table
 
 HEADLINES = {True: "No sign of miscalibration", False: "Wrong", None: "Undecided"}
 TONES = {True: "good", False: "bad", None: "open"}
-
-CAPTION = (
-    "Each point is a group of rows of equal size, with the 95 % interval of the share with outcome 1; on the"
-    " diagonal, predictions are right."
-)
 
 
 def render_page(model: Mapping[str, Any], figures: Mapping[str, Any], sketch: CalibrationSketch) -> str:
@@ -29,7 +24,7 @@ def render_page(model: Mapping[str, Any], figures: Mapping[str, Any], sketch: Ca
     if sketch.rows:
         axes = {"predicted": f"predicted {what}", "seen": "share with outcome 1"}
         drawn = reliability_figures({"served": sketch}, **axes)
-        pictures["reliability"] = picture("reliability", CAPTION, drawn)
+        pictures["reliability"] = picture("reliability", drawn)
         outcomes = "conversions" if what == "conversion" else "clicks"
         cost = sketch_cost(sketch, what=outcomes, rows="rows", tolerance=LEVEL_TOLERANCE)
         table = _table(figures)
@@ -51,13 +46,12 @@ def render_page(model: Mapping[str, Any], figures: Mapping[str, Any], sketch: Ca
     )
 
 
-def _table(figures: Mapping[str, Any]) -> HtmlTable:
-    rows = []
+def _table(figures: Mapping[str, Any]) -> Table:
+    rows: list[Sequence[Any]] = []
     for name in ("wce", "ece"):
         about, error = PROPENSITY_METRICS[name], figures[name]
-        limits = "" if error["low"] is None else f"{number(error['low'])} to {number(error['high'])}"
-        cells = (number_cell(error["value"]), HtmlCell(limits), number_cell(error["floor"]))
-        rows.append(HtmlRow(about.label, cells, about.note))
+        limits = between(error["low"], error["high"], number)
+        rows.append((about.label, error["value"], limits, error["floor"], about.note))
     for label, key, ideal in (
         ("Predicted ÷ actual rate", "mean_over_rate", "1"),
         ("Mean prediction", "mean_score", ""),
@@ -65,5 +59,6 @@ def _table(figures: Mapping[str, Any]) -> HtmlTable:
         ("NLL", "nll", ""),
         ("AUC", "auc", ""),
     ):
-        rows.append(HtmlRow(label, (number_cell(figures[key]), HtmlCell(""), HtmlCell(ideal))))
-    return HtmlTable(("value", "without noise, 95 %", "if honest"), tuple(rows))
+        rows.append((label, figures[key], "", ideal, ""))
+    columns = ("", "value", "without noise, 95 %", "if calibrated", "what it is")
+    return Table("Of what was served", columns, rows, notes=True)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from unskew.metrics.registry import PROPENSITY_METRICS, RANKING
+from unskew.report.table import Table
 from unskew.run.protocol import ProtocolName
 from unskew.study.presets import ALONE, PAPER_NAMES, SOURCES, Preset, sources_of
 from unskew.study.published import Published, published_row
-from unskew.study.shown_table import Shown
-from unskew.study.table import Figure, Row, StudySummary, figure_text, summary
+from unskew.study.table import Figure, Row, StudySummary, figure_cell, summary
 
 PAPER_PROPENSITY = (
     "ece",
@@ -120,7 +121,7 @@ def _printed(preset: Preset, row: Row, source: str, metric: str) -> Published | 
     )
 
 
-def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: bool = True) -> Shown:
+def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: bool = True) -> Table:
     """Return three lines a row: ours, the paper's, and by how many of its standard deviations they differ.
 
     Rows that the paper does not have are one line.
@@ -129,7 +130,7 @@ def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: b
     for number in comparisons(found, preset):
         by_row.setdefault((number.method, number.source), {})[number.metric] = number
     is_one_method = len({method for method, _ in by_row}) == 1
-    lines: list[tuple[str, ...]] = []
+    lines: list[Sequence[Any]] = []
     for (method, source), numbers in by_row.items():
         name = SOURCES[source].title if source else ""
         head = (name or method) if is_one_method else f"{method} {name}".strip()
@@ -138,7 +139,7 @@ def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: b
     measured = re.sub("differs from .*? at 5 %", f"differs from {against} at 5 %", found.caption)
     marked = f"{PAPER_MARK} the paper's mark" if with_paper and preset.published else ""
     names = found.metrics if preset.methods else [PROPENSITY_METRICS[name].heading for name in found.metrics]
-    return Shown(
+    return Table(
         title=preset.title,
         columns=("", *names),
         rows=tuple(lines),
@@ -146,8 +147,10 @@ def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: b
     )
 
 
-def _lines(head: str, numbers: list[PaperComparison | None], with_paper: bool) -> list[tuple[str, ...]]:
-    lines = [(head, *(figure_text(number.ours if number else None) for number in numbers))]
+def _lines(head: str, numbers: list[PaperComparison | None], with_paper: bool) -> list[Sequence[Any]]:
+    lines: list[Sequence[Any]] = [
+        (head, *(figure_cell(number.ours if number else None) for number in numbers))
+    ]
     papers = [_paper(number) if number else "" for number in numbers]
     if with_paper and any(papers):
         lines.append(("  paper", *papers))

@@ -16,10 +16,10 @@ from unskew.base.errors import DataError
 from unskew.metrics import CalibrationSketch, ece
 from unskew.metrics.registry import RANKING
 from unskew.report.plots.reproduction import Cloud
+from unskew.report.table import Table
 from unskew.study.presets import NOISY, SOURCES, sources_of
 from unskew.study.reproduction import Reproduction, Values
 from unskew.study.results import result_key
-from unskew.study.shown_table import Shown
 from unskew.study.table import seeds_of
 from unskew.study.trained import Given
 
@@ -172,7 +172,7 @@ class CorrelationStudy:
             if not each.partial
         }
 
-    def shown(self, title: str) -> Shown:
+    def shown(self, title: str) -> Table:
         """The correlations as a table."""
         rows = []
         for metric in RANKING:
@@ -182,7 +182,7 @@ class CorrelationStudy:
                 cells += [f"{c.rho:+.2f} [{c.low:+.2f}, {c.high:+.2f}]" for c in found] or ["–"]
             rows.append(tuple(cells))
         heads = ("", "Spearman's ρ of ECE with it", "… without mean weight and ESS")
-        return Shown(title=title, columns=heads, rows=tuple(rows), caption=self.about)
+        return Table(title=title, columns=heads, rows=tuple(rows), caption=self.about)
 
 
 def ece_against_performance(work: Reproduction, table: pa.Table) -> CorrelationStudy:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unskew.report.table import Table
 from unskew.run.protocol import ProtocolName
 from unskew.study.presets import SOURCES, timed_sources
 from unskew.study.published import published_row
-from unskew.study.shown_table import Shown
 
 TRAINING, INFERENCE = "training_s", "inference_s"
 """Names of the paper's columns."""
 
 
-def efficiency_table(table: pa.Table, protocol: ProtocolName, title: str, machine: str) -> Shown:
+def efficiency_table(table: pa.Table, protocol: ProtocolName, title: str, machine: str) -> Table:
     """Return seconds and ratios to raw from the timings of a long table, beside the paper's ratios."""
     known = table.filter(pc.and_(pc.equal(table["part"], "timing"), pc.equal(table["method"], "")))
     seconds = {
@@ -38,7 +38,7 @@ def efficiency_table(table: pa.Table, protocol: ProtocolName, title: str, machin
             cells += [f"{value:.3g}", f"{value / first.setdefault(column, value):.2f}", ratio]
         rows.append(tuple(cells))
     ratios = ("÷ raw", "paper's ÷ raw")
-    return Shown(
+    return Table(
         title=title,
         columns=("", "training, s", *ratios, "inference, s", *ratios),
         rows=tuple(rows),

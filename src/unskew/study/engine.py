@@ -22,12 +22,11 @@ from unskew.data import Log, Schema
 from unskew.data.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.metrics.collapse import collapse_message
-from unskew.report.words import COLLAPSED_MARK
+from unskew.report.facts import COLLAPSED_MARK
 from unskew.study import trained as kept
 from unskew.study.grid import NOTHING, DatasetEntry, Grid, MethodEntry, PropensityEntry
-from unskew.study.page import first_screen
+from unskew.study.page import first_screen, write_pages
 from unskew.study.results import ResultStore, dataset_hash, described, result_key
-from unskew.study.shown_table import write_pages
 from unskew.study.table import (
     PREFIX,
     StudySummary,
@@ -123,7 +122,7 @@ class StudyResult:
         return {name: each for name, each in made.items() if each.rows and each.metrics}
 
     def write_pages(self) -> None:
-        """``tables.md``, ``tables.tex`` and ``tables.html`` in the study's folder."""
+        """``tables.md`` and ``tables.html`` in the study's folder."""
         made = self.summaries()
         shown = [each.shown() for each in made.values()]
         first = first_screen(made.get("methods"), made.get("propensities"), self.grid.baseline)

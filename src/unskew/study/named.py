@@ -8,8 +8,8 @@ from unskew.base.errors import ParameterError
 from unskew.calibration import CALIBRATORS
 from unskew.debias import METHODS
 from unskew.propensity import UNCERTAINTIES
+from unskew.report.table import Table
 from unskew.study.grid import Grid, read_grid
-from unskew.study.shown_table import Shown
 from unskew.study.tuning import SUPPLEMENT
 
 TUNE_TRIALS = 24
@@ -55,11 +55,11 @@ def named_grid(name: str, data: str, root: str | None, **changes: Any) -> Grid:
     return read_grid({"name": f"{name}-{data}", "datasets": datasets, **grids[name], **changes})
 
 
-def show_studies() -> Shown:
+def show_studies() -> Table:
     """Return the named studies as a table."""
-    return Shown(
+    return Table(
         title="Named studies (of a dataset: --data, --root)",
         columns=("name", "what it compares"),
         rows=tuple(NAMED.items()),
-        text_columns=2,
+        words=2,
     )

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from unskew.base.files import write_text
 from unskew.metrics.promise import Promise
 from unskew.metrics.registry import CONVERSION_METRICS, PROPENSITY_METRICS, metric
 from unskew.report.cost import excess_words
+from unskew.report.numbers import brief, number
+from unskew.report.page import picture, render
 from unskew.report.plots.axes import axis_of
 from unskew.report.plots.dots import Dot, DotChart, DotRow
-from unskew.report.words import brief, number
-from unskew.study.shown_table import FirstScreen
+from unskew.report.table import Table
 from unskew.study.table import Figure, Row, StudySummary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
 
 LEVEL = "mean_over_rate"
 SHARE = 1000.0
 """Conversions that a sentence counts on: a study has several test sets, of any size."""
 MOST_ROWS = 40
 """Rows of a chart; the tables have all."""
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """What stands above the tables of a page: one sentence, charts, and figures by name."""
+
+    cost: str = ""
+    charts: tuple[DotChart, ...] = ()
+    caption: str = ""
+    figures: Mapping[str, Drawing] = field(default_factory=dict)
 
 
 def first_screen(
@@ -29,7 +47,7 @@ def first_screen(
         return FirstScreen(
             cost=cost_sentence(methods, baseline),
             charts=tuple(first_charts(methods, LEVEL, "auc", baseline=baseline)),
-            caption="Right promises lie on the line; bars are 95 % intervals over test users.",
+            caption="The line is the actual number of conversions; bars are 95 % intervals over test users.",
         )
     if propensities is None:
         return FirstScreen()
@@ -47,7 +65,7 @@ def first_charts(summary: StudySummary, *metrics: str, baseline: str = "") -> li
 
 
 def cost_sentence(summary: StudySummary, baseline: str) -> str:
-    """What the baseline promises too many or too few for 1,000 conversions that came, and who is nearest;
+    """What the baseline predicts too many or too few for 1,000 conversions that occurred, and who is nearest;
     empty where no level was measured."""
     known = {row: _promise(figures[LEVEL]) for row, figures in summary.rows.items() if LEVEL in figures}
     known = {row: each for row, each in known.items() if math.isfinite(each.promised)}
@@ -57,15 +75,15 @@ def cost_sentence(summary: StudySummary, baseline: str) -> str:
         first = next((row for row in of_dataset if row.method == baseline), None)
         nearest = min(of_dataset, key=lambda row: abs(of_dataset[row].excess))
         shown = [row for row in dict.fromkeys((first, nearest)) if row is not None]
-        each = [f"{_called(row, summary)} promises {excess_words(of_dataset[row])}" for row in shown]
+        each = [f"{_called(row, summary)} predicts {excess_words(of_dataset[row])}" for row in shown]
         said.append(f"on {dataset}, {', and nearest, '.join(each)}")
-    return f"For every {number(SHARE, 0)} conversions that came {'; '.join(said)}." if said else ""
+    return f"For every {number(SHARE, 0)} conversions that occurred, {'; '.join(said)}." if said else ""
 
 
 def _promise(figure: Figure) -> Promise:
     low, high = _limits(figure)
-    promised = SHARE * figure.mean
-    return Promise(promised, SHARE, promised - SHARE * (high - 1), promised - SHARE * (low - 1))
+    predicted = SHARE * figure.mean
+    return Promise(predicted, SHARE, predicted - SHARE * (high - 1), predicted - SHARE * (low - 1))
 
 
 def _limits(figure: Figure) -> tuple[float, float]:
@@ -92,7 +110,7 @@ def _chart(summary: StudySummary, name: str, baseline: str) -> DotChart:
         text = number(value, 0) if name == LEVEL else brief(value)
         dot = Dot(value, low, high, look=_look(row, baseline))
         rows.append(DotRow(called, (dot,), text))
-    title = f"Conversions promised for {number(SHARE, 0)} that came" if name == LEVEL else about.label
+    title = f"Conversions predicted for {number(SHARE, 0)} that occurred" if name == LEVEL else about.label
     rule = scale if about.goal == "one" else None
     return DotChart(title, axis_of(ends), tuple(rows), rule=rule, note="" if name == LEVEL else about.advice)
 
@@ -109,3 +127,36 @@ def _called(row: Row, summary: StudySummary) -> str:
     names = [name for name in fields if len({getattr(each, name) for each in summary.rows}) > 1]
     words = [getattr(row, name) for name in names or ["method"]]
     return " · ".join(word for word in words if word) or row.propensity
+
+
+def write_pages(
+    folder: Path,
+    title: str,
+    tables: Sequence[Table],
+    notes: Sequence[str],
+    first: FirstScreen | None = None,
+) -> None:
+    """Write tables as files to read: ``tables.md`` and ``tables.html``."""
+    markdown = [f"# {title}", "\n".join(f"- {note}" for note in notes)]
+    for each in tables:
+        markdown += [f"## {each.title}", each.markdown(), each.caption]
+    texts = {
+        "tables.md": "\n\n".join(markdown) + "\n",
+        "tables.html": _page(title, tables, notes, first or FirstScreen()),
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+
+
+def _page(title: str, tables: Sequence[Table], notes: Sequence[str], first: FirstScreen) -> str:
+    return render(
+        "tables.html.j2",
+        title=f"{title} · unskew study",
+        heading=f"Study: {title}" if " " not in title else title,
+        cost=first.cost,
+        caption=first.caption,
+        picture=picture("overview", [chart.figure() for chart in first.charts]) if first.charts else None,
+        figures=[picture(name, [figure]) for name, figure in first.figures.items()],
+        tables=tables,
+        notes=list(notes),
+    )

@@ -18,15 +18,15 @@ from unskew.base.errors import ParameterError, RunFolderError
 from unskew.base.files import check_place, write_json, write_text
 from unskew.base.progress import SILENT, Progress
 from unskew.report.style import svg
+from unskew.report.table import Table
 from unskew.study.beside import PaperComparison, beside, comparisons, summarised
 from unskew.study.correlation import Correlation, ece_against_performance
 from unskew.study.efficiency import efficiency_table
 from unskew.study.engine import GRID, OTHER_TEST, RESULTS, Engine
-from unskew.study.page import first_screen
+from unskew.study.page import first_screen, write_pages
 from unskew.study.presets import SOURCES, Preset, chosen_presets, sources_of, wanted
 from unskew.study.reproduction import ReproduceConfig, Reproduction
 from unskew.study.results import ResultStore
-from unskew.study.shown_table import Shown, write_pages
 from unskew.study.switches import chosen_on_test_table, switch_table
 from unskew.study.table import summary, write_tables
 
@@ -81,7 +81,7 @@ class Reproduced:
     labels: tuple[str, ...]
     notes: list[str]
     table: pa.Table
-    tables: dict[str, list[Shown]] = field(default_factory=dict)
+    tables: dict[str, list[Table]] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     """SVG by preset."""
     comparisons: dict[str, list[PaperComparison]] = field(default_factory=dict)

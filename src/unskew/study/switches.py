@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.report.table import Table
 from unskew.study.chosen_on_test import SWITCH, ChoosingOnTest
 from unskew.study.engine import Engine
 from unskew.study.presets import PAPER_NAMES, SOURCES, Preset
 from unskew.study.published import published_row
 from unskew.study.reproduction import Reproduction, Values
-from unskew.study.shown_table import Shown
 
 PROPENSITY_SWITCHES = (
     "sampled_negatives",
@@ -30,7 +30,7 @@ ROWS = ("raw", "platt")
 """Methods whose epoch the diagnostic chooses on the test set, and the propensities of both tables."""
 
 
-def switch_table(work: Reproduction, preset: Preset) -> Shown:
+def switch_table(work: Reproduction, preset: Preset) -> Table:
     """ECE of raw and Platt with every switch as it is, and with each one reversed alone."""
     rows = []
     for name in ("", *PROPENSITY_SWITCHES):
@@ -47,7 +47,7 @@ def switch_table(work: Reproduction, preset: Preset) -> Shown:
                 f"{np.mean(found.of('platt')['weight_check']):.3g}",
             )
         )
-    return Shown(
+    return Table(
         title=preset.title,
         columns=("", "ECE raw", "ECE Platt", "Platt ÷ raw", "AUC Platt", "Σ1/p ÷ size of D, Platt"),
         rows=tuple(rows),
@@ -55,7 +55,7 @@ def switch_table(work: Reproduction, preset: Preset) -> Shown:
     )
 
 
-def chosen_on_test_table(work: Reproduction) -> Shown:
+def chosen_on_test_table(work: Reproduction) -> Table:
     """AUC of the doubly robust methods at the last epoch, and at the epoch that the test set chooses."""
     rows = []
     grid = work.grid(ROWS, {name: list(ROWS) for name in DOUBLY_ROBUST})
@@ -73,7 +73,7 @@ def chosen_on_test_table(work: Reproduction) -> Shown:
                     *("–" if paper is None else f"{paper.deviation(x.mean()):+.1f}" for x in (before, after)),
                 )
             )
-    return Shown(
+    return Table(
         title=f"A diagnostic, no result: {SWITCH}",
         columns=("AUC", "last epoch", SWITCH, "paper", "off, in its s.d.", f"… with {SWITCH}"),
         rows=tuple(rows),

@@ -1,6 +1,6 @@
 """The long table of a study, one row per number; its summary with intervals and paired tests; both as files.
 
-How a summary looks is decided by :class:`unskew.study.shown_table.Shown`.
+How a summary looks is decided by :class:`unskew.report.table.Table`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from unskew.metrics.judgement import is_significant
 from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
 from unskew.metrics.significance import PairedTest, holm, paired_test
 from unskew.metrics.user_bootstrap import UserInterval, user_interval
-from unskew.report.words import COLLAPSED_MARK
-from unskew.study.shown_table import Shown
+from unskew.report.facts import COLLAPSED_MARK
+from unskew.report.table import Cell, Table
 
 PREFIX = "collapsed:"
 """How the metric ``collapsed:NETWORK:REASON`` begins."""
@@ -154,8 +154,8 @@ class StudySummary:
     collapsed: Mapping[Row, tuple[LearnedNothing, ...]] = field(default_factory=dict)
     """Networks that learned nothing, of rows that have some."""
 
-    def shown(self, digits: int = 4) -> Shown:
-        """Return a table to read on a terminal, in Markdown, LaTeX or HTML, without what all rows share.
+    def shown(self, digits: int = 4) -> Table:
+        """Return a table to read, without what all rows share.
 
         Rows with a network that learned nothing are marked, and the caption says which.
         """
@@ -168,14 +168,14 @@ class StudySummary:
             collapsed += [f"{' '.join(filter(None, words))} ({network})" for network in networks]
             words = [word or "–" for word in words]
             words[-1] += f" {COLLAPSED_MARK}" if networks else ""
-            rows.append((*words, *(figure_text(figures.get(metric), digits) for metric in self.metrics)))
+            rows.append((*words, *(figure_cell(figures.get(metric), digits) for metric in self.metrics)))
         footnote = f"{COLLAPSED_MARK} a network learned nothing: {', '.join(collapsed)}" if collapsed else ""
-        return Shown(
+        return Table(
             title=self.title,
             columns=(*names, *self.metrics),
             rows=tuple(rows),
             caption="; ".join(filter(None, (self.caption, footnote))),
-            text_columns=len(names),
+            words=len(names),
         )
 
     def to_dict(self) -> list[dict[str, Any]]:
@@ -350,10 +350,10 @@ def _figure(by_seed: Mapping[int, float], resampled: NDArray[np.float64] | None,
     )
 
 
-def figure_text(figure: Figure | None, digits: int = 4) -> str:
-    """Return mean ± deviation, the interval over users and the star."""
+def figure_cell(figure: Figure | None, digits: int = 4) -> Cell:
+    """Return the mean, beside it the deviation and the interval over users, and the star."""
     if figure is None or not np.isfinite(figure.mean):
-        return "–"
+        return Cell("–")
     # Four digits after the point suit rates; counts of rows need none.
     places = digits if abs(figure.mean) < 100 else 0
     spread = "" if np.isnan(figure.std) else f" ± {figure.std:.{places}f}"
@@ -362,4 +362,5 @@ def figure_text(figure: Figure | None, digits: int = 4) -> str:
         # Their own error is some per cent of their width: one digit less than the mean's is honest.
         fewer = max(0, places - 1)
         users = f" [{ends['low']:.{fewer}f}, {ends['high']:.{fewer}f}]"
-    return f"{figure.mean:.{places}f}{spread}{users}{'*' if figure.is_significant else ''}"
+    mark = "*" if figure.is_significant else ""
+    return Cell(f"{figure.mean:.{places}f}", figure.mean, f"{spread}{users}".strip(), mark)

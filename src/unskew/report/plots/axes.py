@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
+from unskew.report.numbers import number
 from unskew.report.style import MUTED, PANEL_WIDTH, new_figure, say_nothing_to_show
 
 if TYPE_CHECKING:
@@ -21,20 +23,11 @@ Scale = Literal["linear", "log", "logit"]
 LOGIT_TICKS = (1e-5, 1e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99, 0.999)
 LOWEST_SHOWN = 1e-6
 """Probabilities below are drawn at the edge: a weight of a million is beyond any use."""
-LOG_STEPS = (
-    (1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 8.0, 9.0),
-    (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
-    (1.0, 2.0, 5.0),
-    (1.0, 3.0),
-    (1.0,),
-)
-LOGIT_APART = (0.11, 0.15, 0.2, 0.3)
-"""Least distances of two ticks on a logit axis, as shares of the axis: the first that fits is taken."""
+LOG_STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
+"""Ticks within a decade, the finest first."""
 MOST_TICKS = 7
-LETTER = 6.2
-"""Points that a letter of a tick's label takes."""
-GAP = 7.0
-"""Points between the labels of two ticks."""
+LETTER, GAP = 6.2, 7.0
+"""Points that a letter of a tick's label takes, and that lie between two labels."""
 LOGIT_MARGIN = 0.35
 """Margin of a logit axis at both ends, in units of the logit: a factor 1.4 for small probabilities."""
 MARGIN = 0.08
@@ -52,19 +45,20 @@ class Axis(NamedTuple):
     label: str = ""
 
 
-def axis_of(values: Array | list[float], label: str = "") -> Axis:
+def axis_of(values: ArrayLike, label: str = "") -> Axis:
     """Return a linear axis that holds all finite values, with a margin."""
-    known = np.array([value for value in values if np.isfinite(value)])
+    known = np.asarray(values, dtype=np.float64)
+    known = known[np.isfinite(known)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     room = MARGIN * (high - low) or 0.1 * abs(high) or 0.1
     return Axis(low - room, high + room, "linear", label)
 
 
-def log_axis_of(values: Array, label: str = "") -> Axis:
-    """Return a logarithmic axis that holds all positive values, with a margin."""
+def log_axis_of(values: Array, label: str = "", room: float = 1.05) -> Axis:
+    """Return a logarithmic axis that holds all positive values, with a factor of room at both ends."""
     known = values[np.isfinite(values) & (values > 0)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.5, 2.0)
-    margin = max((high / low) ** 0.03, 1.05)
+    margin = max((high / low) ** 0.03, room)
     return Axis(low / margin, high * margin, "log", label)
 
 
@@ -85,7 +79,7 @@ def probability_axis(scale: Scale, *values: Array) -> Axis:
 def plain(value: float) -> str:
     """Return a number without exponent or trailing zeros, for an axis."""
     if value >= 1000:
-        return f"{value:,.0f}"
+        return number(value, 0)
     # Adding 0 makes a zero of a negative zero.
     return np.format_float_positional(value + 0.0, precision=3, fractional=False, trim="-").replace("-", "−")
 
@@ -98,37 +92,42 @@ def ticks_of(axis: Axis, room: float, *, upright: bool = False) -> list[tuple[fl
     upright
         Whether labels stand above each other, where each takes the height of a letter.
     """
+    named: list[tuple[float, str]] = []
+    for ticks, labels in _choices(axis):
+        centres = np.array([room * share(axis, tick) for tick in ticks])
+        halves = np.array([LETTER if upright else LETTER * len(label) / 2 for label in labels])
+        free = np.diff(centres) - halves[1:] - halves[:-1]
+        named = list(zip(ticks, labels, strict=True))
+        if (free >= (1.0 if upright else GAP)).all():
+            break
+    return named
+
+
+def _choices(axis: Axis) -> Iterator[tuple[list[float], list[str]]]:
+    """Yield ticks with their labels, the finest first."""
+    from matplotlib.ticker import MaxNLocator
+
     low, high = axis.low, axis.high
-    choices = []
+    sets: list[Array] = []
     if axis.scale == "log":
-        choices = _log_ticks(low, high)
+        decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+        sets = [np.sort(np.outer(decades, steps).ravel()) for steps in LOG_STEPS]
+        sets += [decades[::2], decades[::3]]
     elif axis.scale == "logit":
-        inside = [tick for tick in LOGIT_TICKS if low <= tick <= high]
-        choices = [_apart(inside, axis, least) for least in LOGIT_APART]
-    named = [(ticks, [plain(tick) for tick in ticks]) for ticks in choices if len(ticks) > 1]
-    named += [linear_ticks(low, high, about) for about in (5, 4, 3, 2, 1)]
-    fitting = (each for each in named if _fit(axis, *each, room, upright=upright))
-    return list(zip(*next(fitting, named[-1]), strict=True))
-
-
-def _log_ticks(low: float, high: float) -> list[list[float]]:
-    """Return ticks in round steps of each decade, the finest that are not too many first."""
-    decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
-    choices = [np.sort(np.outer(10.0**decades, steps).ravel()) for steps in LOG_STEPS]
-    choices += [10.0 ** decades[decades % step == 0] for step in (2, 3, 4)]
-    inside = [each[(each >= low * 0.999) & (each <= high * 1.001)].tolist() for each in choices]
-    return [ticks for ticks in inside if len(ticks) <= MOST_TICKS]
-
-
-def linear_ticks(low: float, high: float, about: int = 5) -> tuple[list[float], list[str]]:
-    """Return ticks in steps of 1, 2 or 5 times a power of ten, about so many, and their labels."""
-    rough = (high - low) / about
-    power = 10.0 ** np.floor(np.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= 0.999 * rough)
-    ticks = np.arange(np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9) + 1) * step + 0.0
-    ticks = np.clip(ticks, low, high)
-    decimals = max(0, -int(np.floor(np.log10(step) + 1e-9)))
-    return ticks.tolist(), [f"{tick:,.{decimals}f}".replace("-", "−") for tick in ticks]
+        every = np.array(LOGIT_TICKS)
+        every = every[(low <= every) & (every <= high)]
+        sets = [every[::step] for step in (1, 2, 3, 4)]
+    for ticks in sets:
+        inside = ticks[(ticks >= low * 0.999) & (ticks <= high * 1.001)]
+        if 1 < len(inside) <= MOST_TICKS:
+            yield inside.tolist(), [plain(tick) for tick in inside]
+    for about in (5, 4, 3, 2, 1):
+        ticks = np.asarray(MaxNLocator(about, steps=[1, 2, 5, 10], min_n_ticks=1).tick_values(low, high))
+        step = ticks[1] - ticks[0]
+        inside = np.clip(ticks[(ticks >= low - 1e-9 * step) & (ticks <= high + 1e-9 * step)], low, high)
+        decimals = max(0, -int(np.floor(np.log10(step) + 1e-9)))
+        if len(inside):
+            yield inside.tolist(), [number(tick, decimals) for tick in inside]
 
 
 def share(axis: Axis, value: float) -> float:
@@ -138,39 +137,19 @@ def share(axis: Axis, value: float) -> float:
     return float((bent(min(max(value, axis.low), axis.high)) - low) / (high - low))
 
 
-def _apart(ticks: list[float], axis: Axis, least: float) -> list[float]:
-    """Return the ticks that are so far apart, as a share of the axis; the smaller of two stays."""
-    chosen: list[float] = []
-    for tick in ticks:
-        if not chosen or share(axis, tick) - share(axis, chosen[-1]) >= least:
-            chosen.append(tick)
-    return chosen
-
-
-def _fit(axis: Axis, ticks: list[float], labels: list[str], room: float, *, upright: bool) -> bool:
-    """Say whether the labels of ticks do not touch."""
-    centres = [room * share(axis, tick) for tick in ticks]
-    halves = [LETTER if upright else LETTER * len(label) / 2 for label in labels]
-    ends = zip(centres, halves, centres[1:], halves[1:], strict=False)
-    return all(right - other - left - half >= (1.0 if upright else GAP) for left, half, right, other in ends)
-
-
 def set_axis(axes: Axes, which: Literal["x", "y"], axis: Axis, room: float | None = None) -> None:
     """Give a panel an axis: its scale, limits, ticks and label; ``room`` are the points of an x-axis."""
-    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
-
     figure, box = axes.get_figure(root=True), axes.get_position()
     width, height = figure.get_size_inches() * (box.width, box.height) if figure else (4.0, 3.0)
     if which == "x":
-        ticks = ticks_of(axis, room or 65 * width)
         axes.set(xscale=axis.scale, xlim=axis[:2], xlabel=wrapped(axis.label, LABEL_LENGTH))
+        ticks = ticks_of(axis, room or 65 * width)
     else:
-        ticks = ticks_of(axis, 60 * height, upright=True)
         axes.set(yscale=axis.scale, ylim=axis[:2], ylabel=wrapped(axis.label, UPRIGHT_LENGTH))
-    of_axes = axes.xaxis if which == "x" else axes.yaxis
-    of_axes.set_major_locator(FixedLocator([tick for tick, _ in ticks]))
-    of_axes.set_major_formatter(FixedFormatter([label for _, label in ticks]))
-    of_axes.set_minor_locator(NullLocator())
+        ticks = ticks_of(axis, 60 * height, upright=True)
+    side = axes.xaxis if which == "x" else axes.yaxis
+    side.set_ticks([], minor=True)
+    side.set_ticks([tick for tick, _ in ticks], [label for _, label in ticks])
 
 
 def wrapped(text: str, length: int) -> str:

@@ -1,14 +1,15 @@
-"""Rows of values with their intervals on one axis."""
+"""Charts of rows of values with their intervals on one axis."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from unskew.report.numbers import brief
 from unskew.report.plots.axes import (
     LABEL_LENGTH,
     LETTER,
@@ -22,7 +23,6 @@ from unskew.report.plots.axes import (
     wrapped,
 )
 from unskew.report.style import INK, MUTED, SERIES, SURFACE, styled
-from unskew.report.words import brief
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,10 +33,10 @@ LONG_NAME = 24
 LONGEST_NAME = 44
 ROW, LANE, NAME = 0.28, 0.14, 0.2
 """Inches of a row, of each further dot in it, and of a name over it."""
+GROUND = {"facecolor": SURFACE.light, "edgecolor": "none", "pad": 1.0}
 
 
-@dataclass(frozen=True)
-class Dot:
+class Dot(NamedTuple):
     """A value with its interval.
 
     Attributes
@@ -46,7 +46,7 @@ class Dot:
     filled
         Whether it is beyond noise; otherwise its marker is hollow.
     seeds
-        Values of single seeds, as ticks.
+        Values of single seeds, drawn as ticks.
     start
         Draw a bar from here to the value, without a marker.
     """
@@ -56,7 +56,7 @@ class Dot:
     high: float = math.nan
     look: str = "calibrated"
     filled: bool = True
-    seeds: tuple[float, ...] = ()
+    seeds: Sequence[float] = ()
     start: float | None = None
 
 
@@ -64,12 +64,12 @@ class DotRow(NamedTuple):
     """One line: its name, its dots from above, and what stands to the right of them."""
 
     name: str
-    dots: tuple[Dot, ...]
+    dots: Sequence[Dot]
     aside: str = ""
 
     @property
     def known(self) -> list[Dot]:
-        """The dots that have a value."""
+        """Return the dots that have a value."""
         return [dot for dot in self.dots if not math.isnan(dot.value)]
 
 
@@ -91,7 +91,7 @@ class DotChart:
 
     title: str
     axis: Axis
-    rows: tuple[DotRow, ...]
+    rows: Sequence[DotRow]
     rule: float | None = None
     rule_words: str = ""
     note: str = ""
@@ -99,108 +99,94 @@ class DotChart:
     empty: str = "undefined"
 
     @property
-    def is_long(self) -> bool:
-        """Whether names are so long that they stand over their rows."""
+    def names_above(self) -> bool:
+        """Return whether names are so long that they stand over their rows."""
         return any(len(row.name) > LONG_NAME for row in self.rows)
+
+    @property
+    def below(self) -> str:
+        """Return what stands below the axis."""
+        return "\n".join(wrapped(text, LABEL_LENGTH) for text in (self.axis.label, self.note) if text)
 
     @styled
     def figure(self) -> Figure:
         """Return the chart as a panel of its own."""
         if not any(row.known for row in self.rows):
             return nothing(self.title, self.empty)
-        heights = [self._height(row) for row in self.rows]
-        around = (
-            0.4
-            + 0.18 * len(wrapped(self.title, TITLE_LENGTH).splitlines())
-            + 0.22 * bool(self.rule_words)
-            + 0.25 * len(self.keys) ** 0.5
-        )
-        around += 0.17 * len(self._below().splitlines())
-        figure, axes = new_panel(self.title, around + sum(heights))
+        lines = len(wrapped(self.title, TITLE_LENGTH).splitlines()), len(self.below.splitlines())
+        around = 0.4 + 0.18 * lines[0] + 0.17 * lines[1]
+        around += 0.22 * bool(self.rule_words) + 0.25 * len(self.keys) ** 0.5
+        figure, axes = new_panel(self.title, around + sum(map(self._height, self.rows)))
         self.draw(axes)
         axes.set_xlabel("")
         for look, called in self.keys.items():
             axes.plot([], [], label=called, **SERIES.get(look, SERIES["calibrated"]).line())
         if len(self.keys) < 2:
-            figure.supxlabel(self._below(), color=MUTED.light)
-        return key_below(figure, axes, title=self._below())
+            figure.supxlabel(self.below, color=MUTED.light)
+        return key_below(figure, axes, title=self.below)
 
     def _height(self, row: DotRow) -> float:
-        return ROW + LANE * (max(len(row.known), 1) - 1) + self.is_long * NAME
+        return ROW + LANE * (max(len(row.known), 1) - 1) + self.names_above * NAME
 
     def draw(self, axes: Axes) -> None:
         """Draw the rows from above, in inches of a panel of its own."""
-        beside = [0 if self.is_long else len(row.name) + len(row.aside) for row in self.rows]
+        beside = [0 if self.names_above else len(row.name) + len(row.aside) for row in self.rows]
         set_axis(axes, "x", self.axis, room=max(270.0 - LETTER * max(beside, default=0), 90.0))
-        for axis in ("top", "right", "left"):
-            axes.spines[axis].set_visible(False)
+        axes.spines[["top", "right", "left"]].set_visible(False)
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0, labelcolor=INK.light)
-        across = axes.get_yaxis_transform()
         top, centres = 0.0, []
         for row in self.rows:
             height = self._height(row)
-            centre = top + (height + self.is_long * NAME) / 2
-            if self.is_long:
-                cut = row.name if len(row.name) <= LONGEST_NAME else f"{row.name[: LONGEST_NAME - 1]}…"
-                ground = {"facecolor": SURFACE.light, "edgecolor": "none", "pad": 1.0}
-                axes.text(0.0, top + 0.13, cut, va="center", transform=across, color=INK.light, bbox=ground)
-            at, align = (top + 0.13, "right") if self.is_long else (top + height / 2, "left")
-            x = 1.0 if self.is_long else 1.02
-            axes.text(x, at, row.aside, transform=across, ha=align, va="center", color=MUTED.light)
+            centres.append(top + (height + self.names_above * NAME) / 2)
+            self._write_names(axes, row, top, height)
             for number, dot in enumerate(row.known):
-                self._draw_dot(axes, dot, centre + LANE * (number - (len(row.known) - 1) / 2))
-            centres.append(centre)
+                self._draw_dot(axes, dot, centres[-1] + LANE * (number - (len(row.known) - 1) / 2))
             top += height
         axes.set_ylim(max(top, 0.1), 0.0)
-        axes.set_yticks(centres, ["" if self.is_long else row.name for row in self.rows])
+        axes.set_yticks(centres, ["" if self.names_above else row.name for row in self.rows])
         if self.rule is not None:
             axes.axvline(self.rule, color=MUTED.light, linewidth=1.2, zorder=1.5)
-            place = share(self.axis, self.rule)
-            align = "left" if place < 0.3 else "right" if place > 0.7 else "center"
-            axes.annotate(
-                self.rule_words,
-                (self.rule, 1.0),
-                xycoords=axes.get_xaxis_transform(),
-                xytext=(0, 2),
-                textcoords="offset points",
-                ha=align,
-                va="bottom",
-            )
-        axes.set_xlabel(self._below())
+            at = share(self.axis, self.rule)
+            align = "left" if at < 0.3 else "right" if at > 0.7 else "center"
+            where: dict[str, Any] = {
+                "xytext": (0, 2),
+                "textcoords": "offset points",
+                "ha": align,
+                "va": "bottom",
+            }
+            axes.annotate(self.rule_words, (self.rule, 1.0), xycoords=axes.get_xaxis_transform(), **where)
+        axes.set_xlabel(self.below)
 
-    def _below(self) -> str:
-        texts = (wrapped(text, LABEL_LENGTH) for text in (self.axis.label, self.note) if text)
-        return "\n".join(texts)
+    def _write_names(self, axes: Axes, row: DotRow, top: float, height: float) -> None:
+        across = axes.get_yaxis_transform()
+        aside: dict[str, Any] = {"transform": across, "va": "center", "color": MUTED.light}
+        if not self.names_above:
+            axes.text(1.02, top + height / 2, row.aside, ha="left", **aside)
+            return
+        name = row.name if len(row.name) <= LONGEST_NAME else f"{row.name[: LONGEST_NAME - 1]}…"
+        axes.text(0.0, top + 0.13, name, va="center", transform=across, color=INK.light, bbox=GROUND)
+        axes.text(1.0, top + 0.13, row.aside, ha="right", **aside)
 
     def _draw_dot(self, axes: Axes, dot: Dot, y: float) -> None:
         series = SERIES.get(dot.look, SERIES["calibrated"])
         colour = series.colour.light
         face = colour if dot.filled else SURFACE.light
         low, high = self.axis.low, self.axis.high
+        look: dict[str, Any]
         if dot.start is not None:
-            axes.barh(
-                y,
-                dot.value - dot.start,
-                left=dot.start,
-                height=0.7 * LANE,
-                facecolor=face,
-                edgecolor=colour,
-                hatch="" if dot.filled else "/////",
-                linewidth=0.9,
-                zorder=2,
-            )
+            hatch = "" if dot.filled else "/////"
+            look = {"facecolor": face, "edgecolor": colour, "hatch": hatch, "linewidth": 0.9, "zorder": 2}
+            axes.barh(y, dot.value - dot.start, left=dot.start, height=0.7 * LANE, **look)
             return
         if not (math.isnan(dot.low) or math.isnan(dot.high)):
             axes.hlines(y, max(dot.low, low), min(dot.high, high), color=colour, linewidth=2.0, alpha=0.7)
         inside = [seed for seed in dot.seeds if low <= seed <= high]
         axes.plot(inside, np.full(len(inside), y), "|", color=colour, alpha=0.45, markersize=7)
         if low <= dot.value <= high:
-            axes.plot(
-                dot.value, y, series.marker, color=colour, markerfacecolor=face, markersize=6.5, zorder=3
-            )
-            return
-        left = dot.value < low
-        text = f"◂ {brief(dot.value, 2)}" if left else f"{brief(dot.value, 2)} ▸"
-        ground = {"facecolor": SURFACE.light, "edgecolor": "none", "pad": 1.0}
-        axes.text(low if left else high, y, text, ha="left" if left else "right", va="center", bbox=ground)
+            look = {"color": colour, "markerfacecolor": face, "markersize": 6.5, "zorder": 3}
+            axes.plot(dot.value, y, series.marker, **look)
+        elif dot.value < low:
+            axes.text(low, y, f"◂ {brief(dot.value, 2)}", ha="left", va="center", bbox=GROUND)
+        else:
+            axes.text(high, y, f"{brief(dot.value, 2)} ▸", ha="right", va="center", bbox=GROUND)

@@ -1,4 +1,4 @@
-"""Models beside each other: metrics with their seeds, differences, estimates beside the truth, candidates."""
+"""Charts of models: metrics with their seeds, differences, estimates beside the truth, candidates, fields."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from unskew.metrics.judgement import differs
+from unskew.base.plain_text import plain
+from unskew.metrics.judgement import differs, excludes_zero
 from unskew.metrics.promise import Promise
 from unskew.metrics.registry import metric, shown_metrics
-from unskew.report.finding import deviation
+from unskew.report.facts import deviation, method_name, method_parts
+from unskew.report.numbers import brief, number, real, signed, signed_fixed
 from unskew.report.plots.axes import axis_of
 from unskew.report.plots.dots import Dot, DotChart, DotRow
-from unskew.report.words import brief, method_name, method_parts, number, real, signed
 
 NOISE = 1.96
 """Half of an interval of 95 %, in standard errors."""
 SAMPLE, CLICKS = "calibrated", "raw"
 """Series of what a random sample says of a candidate, and of what biased clicks say."""
-
-
-def _finite_seeds(summary: Mapping[str, Any]) -> NDArray[np.float64]:
-    values = np.array([real(value) for value in summary.get("seeds", [])], dtype=np.float64)
-    return values[np.isfinite(values)]
+MOST_FIELDS = 15
+"""Fields that a chart shows, those that matter most."""
 
 
 def metric_charts(
@@ -53,36 +50,36 @@ def _metric_chart(
     about = metric(name)
     rows, ends = [], [1.0] if about.goal == "one" else []
     for key, of in methods.items():
-        summary = of.get(name, {})
-        values = _finite_seeds(summary)
-        if not len(values):
+        summary = of.get(name) or {}
+        seeds = np.array([real(value) for value in summary.get("seeds", [])])
+        seeds = seeds[np.isfinite(seeds)]
+        if not len(seeds):
             rows.append(DotRow(method_name(key), ()))
             continue
-        mean = float(values.mean())
+        mean = float(seeds.mean())
         low, high = (real(summary.get(end)) for end in ("low", "high"))
         if not (np.isfinite(low) and np.isfinite(high)):
             low = high = mean
-        ends += [low, high, *values.tolist()]
-        seeds = tuple(values.tolist()) if len(values) > 1 else ()
-        dot = Dot(mean, low, high, look=method_parts(key)[1], seeds=seeds)
+        ends += [low, high, *seeds]
+        dot = Dot(mean, low, high, method_parts(key)[1], seeds=tuple(seeds) if len(seeds) > 1 else ())
         rows.append(DotRow(method_name(key), (dot,), brief(mean)))
     known = about.rails(rails)
     between = [f"{end} {brief(known[end])}" for end in ("random", "oracle") if known.get(end) is not None]
     note = about.advice or " · ".join(between)
     rule = 1.0 if about.goal == "one" else None
-    return DotChart(about.label, axis_of(ends), tuple(rows), rule=rule, note=note)
+    return DotChart(about.label, axis_of(ends), rows, rule=rule, note=note)
 
 
-def promised_chart(promised: Mapping[str, Promise], came: float, where: str) -> DotChart:
-    """Return the conversions that each method promises, with 95 % intervals, beside those that came."""
+def predicted_chart(promised: Mapping[str, Promise], came: float, where: str) -> DotChart:
+    """Return the conversions that each method predicts, with 95 % intervals, beside those that occurred."""
     rows, ends = [], [came]
     for key, each in promised.items():
         low, high = (came + excess for excess in (each.excess_low, each.excess_high))
         ends += [each.promised, low, high]
         dot = Dot(each.promised, low, high, look=method_parts(key)[1])
         rows.append(DotRow(method_name(key), (dot,), number(each.promised, 0)))
-    title, words = f"Conversions promised on {where}", f"{number(came, 0)} came"
-    return DotChart(title, axis_of(ends, "conversions"), tuple(rows), rule=came, rule_words=words)
+    title, words = f"Conversions predicted on {where}", f"{number(came, 0)} occurred"
+    return DotChart(title, axis_of(ends, "conversions"), rows, rule=came, rule_words=words)
 
 
 def difference_charts(comparison: Mapping[str, Any], methods: Mapping[str, Any]) -> list[DotChart]:
@@ -116,7 +113,7 @@ def difference_charts(comparison: Mapping[str, Any], methods: Mapping[str, Any])
         label = "difference from the naive model in %: left is worse, right is better"
         keys = {method_parts(key)[1]: method_name(key) for key in comparison}
         if names:
-            charts.append(DotChart(title, axis_of(ends, label), tuple(rows), rule=0.0, keys=keys))
+            charts.append(DotChart(title, axis_of(ends, label), rows, rule=0.0, keys=keys))
     return charts
 
 
@@ -152,7 +149,7 @@ def estimates_chart(truth: Mapping[str, Any]) -> DotChart:
         rows.append(DotRow(method_name(key), (dot,), brief(value)))
     axis = axis_of(ends, "loss over all pairs, as estimated from the clicked ones")
     rule = ideal if np.isfinite(ideal) else None
-    return DotChart("Estimates of the loss", axis, tuple(rows), rule=rule, rule_words=f"truth {brief(ideal)}")
+    return DotChart("Estimates of the loss", axis, rows, rule=rule, rule_words=f"truth {brief(ideal)}")
 
 
 def _bias_chart(estimates: Mapping[str, Any]) -> DotChart:
@@ -170,7 +167,7 @@ def _bias_chart(estimates: Mapping[str, Any]) -> DotChart:
         rows.append(DotRow(method_name(key), dots, signed(total)))
     axis = axis_of(ends, "estimate − truth, on average (right: too high)")
     note = "upper bar, filled: calibration part; lower bar, hatched: refinement part; marker: sum"
-    return DotChart("How far off on average, and why", axis, tuple(rows), rule=0.0, note=note)
+    return DotChart("How far off on average, and why", axis, rows, rule=0.0, note=note)
 
 
 def search_chart(search: Mapping[str, Any]) -> DotChart:
@@ -200,4 +197,26 @@ def search_chart(search: Mapping[str, Any]) -> DotChart:
         rows.append(DotRow(name, drawn, signed(dots[0][1]) if dots else ""))
     label = f"{metric(search['criterion']).label} ahead of the {search['baseline']} ensemble"
     keys = {SAMPLE: "random sample, helped by clicks (95 %)", CLICKS: "biased clicks alone (range over Γ)"}
-    return DotChart("Candidates", axis_of(ends, label), tuple(rows), rule=0.0, keys=keys)
+    return DotChart("Candidates", axis_of(ends, label), rows, rule=0.0, keys=keys)
+
+
+def fields_charts(importances: Mapping[str, Mapping[str, Any]]) -> list[DotChart]:
+    """Return one chart a model, one row a field: what AUC loses without it; hollow where that may be nothing.
+
+    Parameters
+    ----------
+    importances
+        By title, ``{"fields": [{"field", "auc": {"mean", "low", "high"}}]}``.
+    """
+    charts = []
+    for title, importance in importances.items():
+        fields = importance["fields"][:MOST_FIELDS]
+        ends = [0.0, *(each["auc"][end] for each in fields for end in ("low", "high"))]
+        rows = []
+        for each in fields:
+            loss = each["auc"]
+            dot = Dot(loss["mean"], loss["low"], loss["high"], filled=excludes_zero(loss))
+            rows.append(DotRow(plain(each["field"]), (dot,), signed_fixed(loss["mean"])))
+        axis = axis_of(ends, "AUC lost when the field is permuted")
+        charts.append(DotChart(title, axis, rows, rule=0.0, empty="too few rows to tell"))
+    return charts

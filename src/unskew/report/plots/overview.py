@@ -1,4 +1,4 @@
-"""The whole run in one wide picture: is the propensity honest, and what did that change?"""
+"""The whole run in one wide picture, for a README or a slide."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.registry import shown_metrics
+from unskew.report.facts import LEVEL, filled
 from unskew.report.plots.methods import estimates_chart, metric_charts
 from unskew.report.plots.scores import draw_reliability, draw_weights
 from unskew.report.style import new_figure, styled, svg
-from unskew.report.words import filled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OVERVIEW_BINS = 15
-LEVEL_AND_ORDER = ("mean_over_rate", "auc")
-"""The metrics that stand for the level of the models and for their order."""
 TITLE = "Reliability of the propensities before and after calibration, and what debiasing changed"
 
 
@@ -53,11 +51,11 @@ def overview_figure(*, metrics: Mapping[str, Any], sketches: Mapping[str, Calibr
         middle.set_title("Estimates of the loss", pad=20)
         estimates_chart(truth).draw(middle)
     if methods:
-        known = [name for name in LEVEL_AND_ORDER if any(name in of for of in methods.values())]
+        known = [name for name in (LEVEL, "auc") if any(name in of for of in methods.values())]
         charts = metric_charts(methods, metrics.get("rails"), metrics=known or shown_metrics(methods)[:1])
-        places = grid[columns - 1].subgridspec(len(charts), 1)
-        for place, chart in enumerate(charts):
-            panel = figure.add_subplot(places[place])
+        rows = grid[columns - 1].subgridspec(len(charts), 1)
+        for row, chart in enumerate(charts):
+            panel = figure.add_subplot(rows[row])
             panel.set_title(chart.title)
             chart.draw(panel)
     if not truth and not methods:
@@ -70,6 +68,5 @@ def overview_figure(*, metrics: Mapping[str, Any], sketches: Mapping[str, Calibr
 
 
 def overview_svg(*, metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]) -> str:
-    """Return :func:`overview_figure` as an SVG file of its own, for a README or a slide."""
-    figure = overview_figure(metrics=metrics, sketches=sketches)
-    return svg(figure, name="overview", title=TITLE)
+    """Return :func:`overview_figure` as an SVG file of its own."""
+    return svg(overview_figure(metrics=metrics, sketches=sketches), name="overview", title=TITLE)

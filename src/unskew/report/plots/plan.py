@@ -28,30 +28,18 @@ def plan_figure(plan: Mapping[str, Any]) -> Figure:
         The dictionary of :meth:`unskew.offpolicy.plan.RandomPlan.to_dict`.
     """
     figure = new_figure(3.8)
-    for axes, name in zip(
-        figure.subplots(1, len(plan["metrics"]), squeeze=False)[0], plan["metrics"], strict=True
-    ):
-        of, sizes, detectable = (
-            plan["metrics"][name],
-            np.array(plan["sizes"]),
-            np.array(plan["detectable"][name]),
-        )
+    sizes, mark = np.array(plan["sizes"]), SERIES["raw"]
+    panels = figure.subplots(1, len(plan["metrics"]), squeeze=False)[0]
+    for axes, (name, of) in zip(panels, plan["metrics"].items(), strict=True):
+        detectable = np.array(plan["detectable"][name])
+        shown, needed, difference = [detectable], of["impressions"], of["difference"]
         axes.set_title(registered(name).label)
-        shown, mark = [detectable], SERIES["raw"]
-        needed = of["impressions"]
-        if of["difference"] and needed and sizes[0] <= needed <= sizes[-1]:
-            shown.append(np.array([of["difference"]]))
-            axes.axhline(of["difference"], color=MUTED.light, linewidth=0.9, linestyle=(0, (4, 2)))
-            axes.plot(
-                [needed], [of["difference"]], mark.marker, color=mark.colour.light, markersize=6, zorder=3
-            )
-            axes.annotate(
-                f"{needed:,.0f}",
-                (needed, of["difference"]),
-                xytext=(6, 6),
-                textcoords="offset points",
-                color=MUTED.light,
-            )
+        if difference and needed and sizes[0] <= needed <= sizes[-1]:
+            shown.append(np.array([difference]))
+            axes.axhline(difference, color=MUTED.light, linewidth=0.9, linestyle=(0, (4, 2)))
+            axes.plot([needed], [difference], mark.marker, color=mark.colour.light, markersize=6, zorder=3)
+            beside: dict[str, Any] = {"xytext": (6, 6), "textcoords": "offset points", "color": MUTED.light}
+            axes.annotate(f"{needed:,.0f}", (needed, difference), **beside)
         axes.plot(sizes, detectable, color=SERIES["calibrated"].colour.light, linewidth=1.6)
         set_axis(axes, "x", log_axis_of(sizes, "random impressions (log axis)"))
         set_axis(axes, "y", log_axis_of(np.concatenate(shown), "least detectable difference (log axis)"))

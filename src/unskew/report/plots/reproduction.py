@@ -24,7 +24,7 @@ MARKERS = "osD^vP*XdpH"
 
 @styled
 def reliability_grid(sketches: Mapping[str, CalibrationSketch], *, bins: int = BINS) -> Figure:
-    """One reliability diagram for each row, on common axes, with its ECE."""
+    """Return one reliability diagram for each row, on common axes, with its ECE."""
     curves = {
         name: reliability_curve(sketch=sketch, bins=bins, spacing="mass") for name, sketch in sketches.items()
     }
@@ -44,7 +44,7 @@ def reliability_grid(sketches: Mapping[str, CalibrationSketch], *, bins: int = B
 
 @styled
 def histogram_grid(sketches: Mapping[str, CalibrationSketch], *, bins: int = BINS) -> Figure:
-    """One histogram for each row: propensities of clicked and of unclicked pairs."""
+    """Return one histogram for each row: propensities of clicked and of unclicked pairs."""
     figure, panels = _panels(len(sketches), 2.9)
     top = max(float(sketch.points().score.max()) for sketch in sketches.values())
     edges = np.linspace(0.0, min(1.0, 1.02 * top), bins + 1)
@@ -79,7 +79,7 @@ class Cloud:
 def ece_performance_figure(
     clouds: Sequence[Cloud], notes: Mapping[str, str], *, connected: bool = False
 ) -> Figure:
-    """Each metric against ECE.
+    """Return each metric against ECE.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def ece_performance_figure(
 
 
 def _panels(count: int, height: float, *, legend: bool = False) -> tuple[Figure, list[Axes]]:
-    """Axes for so many panels (and one for a legend); those that stay empty are switched off."""
+    """Return axes for so many panels (and one for a legend); those that stay empty are switched off."""
     needed = count + int(legend)
     across = min(PANELS_ACROSS, needed)
     down = math.ceil(needed / across)

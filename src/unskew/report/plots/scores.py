@@ -50,7 +50,7 @@ SPREAD_ROOM = 1.3
 
 
 def reaching(sketches: Sketches) -> list[str]:
-    """Say how many intervals of each curve reach the diagonal."""
+    """Return how many intervals of each curve reach the diagonal, in words."""
     counts = []
     for name, curve in _curves(sketches, CURVE_BINS).items():
         touching = int(((curve.low <= curve.score) & (curve.score <= curve.high)).sum())
@@ -118,7 +118,7 @@ def draw_reliability(axes: Axes, sketches: Sketches, *, scale: Scale, bins: int 
 
 
 class WeightCurve(NamedTuple):
-    """One entry for each bin: mean score, mean of o/p̂ with its interval, and the number of rows."""
+    """One entry for each bin: mean score, mean of o/p with its interval, and the number of rows."""
 
     score: Array
     ratio: Array
@@ -155,14 +155,14 @@ def weight_curve(
 
 @styled
 def weights_figure(sketches: Sketches, *, rows: str = "rows") -> Figure:
-    """Return whether the weights add up, by score: the mean of o/p̂ in each bin; 1 is honest."""
+    """Return whether the weights add up, by score: the mean of o/p in each bin; 1 is right."""
     figure, axes = new_panel("Do the weights add up? 1 is right")
     draw_weights(axes, sketches, rows=rows)
     return key_below(figure, axes)
 
 
 def draw_weights(axes: Axes, sketches: Sketches, *, rows: str = "rows") -> None:
-    """Draw the mean of o/p̂ by score, with intervals, on logarithmic axes."""
+    """Draw the mean of o/p by score, with intervals, on logarithmic axes."""
     curves = {name: weight_curve(sketch) for name, sketch in sketches.items() if sketch.rows}
     if not curves:
         say_nothing_to_show(axes, NO_SCORES)
@@ -184,17 +184,13 @@ def draw_weights(axes: Axes, sketches: Sketches, *, rows: str = "rows") -> None:
 
 @styled
 def histogram_figures(
-    sketches: Sketches,
-    weights: Weights,
-    *,
-    p_min: float | None = None,
-    rows: str = "rows",
-    of: str = "clicked",
+    sketches: Sketches, *, p_min: float | None = None, rows: str = "rows", of: str = "clicked"
 ) -> list[Figure]:
-    """Return histograms of all scores, and of the weights of the clicked rows (or what ``of`` calls those
-    with outcome 1), with the clip on both."""
+    """Return histograms of all scores, and of the weights of the rows with outcome 1 (which ``of`` names),
+    with the clip on both."""
     points = {name: sketch.points() for name, sketch in sketches.items() if sketch.rows}
     scores = {name: (np.maximum(each.score, LOWEST_SHOWN), each.total) for name, each in points.items()}
+    weights = {name: _weights_of(sketch) for name, sketch in sketches.items()}
     weights = {name: parts for name, parts in weights.items() if len(parts[0])}
     titles = f"Scores of all {rows}", f"Weights of the {of} {rows}"
     drawn = [nothing(titles[0], NO_SCORES), nothing(titles[1], f"no {of} {rows}")]
@@ -258,18 +254,6 @@ def rule(axes: Axes, x: float, words: str) -> None:
         va="top",
         bbox={"facecolor": SURFACE.light, "edgecolor": "none", "pad": 1.0, "alpha": 0.8},
     )
-
-
-def sketched_weights(sketches: Sketches) -> Weights:
-    """Return the weights of the rows with outcome 1, from the cells of their sketches."""
-    return {name: _weights_of(sketch) for name, sketch in sketches.items()}
-
-
-def clipped_weights(clicked: Mapping[str, Array], p_min: float | None) -> Weights:
-    """Return the weights of clicked rows, from their propensities."""
-    floor = max(p_min or 0.0, LOWEST_SHOWN)
-    inverse = {name: 1.0 / np.maximum(p[np.isfinite(p)], floor) for name, p in clicked.items()}
-    return {name: (weight, np.ones(len(weight))) for name, weight in inverse.items()}
 
 
 def _weights_of(sketch: CalibrationSketch) -> tuple[Array, Array]:

@@ -1,0 +1,99 @@
+"""Learning curves of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unskew.report.facts import method_name
+from unskew.report.plots.axes import (
+    Array,
+    Axis,
+    axis_of,
+    key_below,
+    log_axis_of,
+    new_panel,
+    nothing,
+    set_axis,
+)
+from unskew.report.plots.scores import rule
+from unskew.report.style import SERIES, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LOG_ABOVE = 8.0
+"""The loss axis is logarithmic where the largest loss is so many times the smallest."""
+MAIN_STEP = "prediction"
+"""Of several training steps, the one whose loss is on the scale of the validation loss."""
+
+
+@styled
+def learning_figures(histories: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
+    """Return panels of each model: the median over seeds as a line, all seeds as a band, the kept epoch.
+
+    Losses of different things have panels of their own: the error that an imputation model predicts and the
+    loss of validation are not on one scale.
+
+    Parameters
+    ----------
+    histories
+        ``{model: {"train": {step: [[R] per epoch]}, "validation": [[R] per epoch], "best_epoch": [R]}}``.
+    """
+    drawn = []
+    for name, history in histories.items():
+        model = "Propensity" if name == "propensity" else method_name(name)
+        groups = _groups(history)
+        if not groups:
+            drawn.append(nothing(model, "no losses were kept"))
+        for what, losses in groups.items():
+            title = f"{model}: {what}" if what else model
+            drawn.append(_learning(title, losses, history.get("best_epoch")))
+    return drawn
+
+
+def _groups(history: Mapping[str, Any]) -> dict[str, dict[str, Array]]:
+    """Return losses that are on one scale, by what they are of."""
+    train = {step: _by_epoch(losses) for step, losses in (history.get("train") or {}).items()}
+    train = {step: losses for step, losses in train.items() if np.isfinite(losses).any()}
+    validation = _by_epoch(history.get("validation"))
+    judged = {"validation": validation} if np.isfinite(validation).any() else {}
+    if len(train) < 2:
+        both = dict(zip(["training"], train.values(), strict=False)) | judged
+        return {"": both} if both else {}
+    groups = {step: {"training": losses} for step, losses in train.items()}
+    if judged:
+        groups.setdefault(MAIN_STEP if MAIN_STEP in groups else "validation", {}).update(judged)
+    return groups
+
+
+def _by_epoch(losses: Any) -> Array:
+    """Return losses ``[epoch, seed]``; missing ones are NaN."""
+    rows = [np.atleast_1d(np.array(row, dtype=np.float64)) for row in losses or []]
+    width = max((len(row) for row in rows), default=1)
+    padded = [np.pad(row, (0, width - len(row)), constant_values=np.nan) for row in rows]
+    return np.array(padded, dtype=np.float64).reshape(len(rows), width)
+
+
+def _learning(title: str, lines: Mapping[str, Array], best_epoch: Any) -> Figure:
+    every = np.concatenate([losses[np.isfinite(losses)] for losses in lines.values()])
+    low, high = float(every.min()), float(every.max())
+    figure, axes = new_panel(title, 2.5)
+    is_log = low > 0 and high > LOG_ABOVE * low
+    set_axis(axes, "y", log_axis_of(every, "loss (log axis)") if is_log else axis_of([low, high], "loss"))
+    last = max(len(losses) for losses in lines.values())
+    set_axis(axes, "x", Axis(1.0, max(float(last), 2.0), "linear", "epoch"))
+    for name, losses in lines.items():
+        series = SERIES["raw" if name == "training" else "calibrated"]
+        epoch = np.arange(1, len(losses) + 1, dtype=np.float64)
+        there = np.isfinite(losses).any(axis=1)
+        least, middle, most = np.nanquantile(losses[there], [0.0, 0.5, 1.0], axis=1)
+        axes.fill_between(epoch[there], least, most, color=series.colour.light, alpha=0.18, linewidth=0)
+        axes.plot(epoch[there], middle, label=name, **(series.line() | {"markersize": 3.0}))
+    best = [epoch + 1 for epoch in best_epoch or [] if epoch is not None]
+    if best:
+        at = float(np.quantile(best, 0.5, method="lower"))
+        rule(axes, at, f"kept: {at:g}")
+    return key_below(figure, axes)

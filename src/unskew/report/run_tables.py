@@ -1,0 +1,201 @@
+"""The tables of a run, for its report and for the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from unskew.metrics.judgement import judge_difference
+from unskew.metrics.registry import SHOWN_PROPENSITY, Metric, metric
+from unskew.report.facts import COLLAPSED_MARK, LEVEL, deviation, method_name, sampled
+from unskew.report.numbers import between, brief, number, real, signed_fixed
+from unskew.report.table import Cell, Table
+
+
+def schema_table(fields: Sequence[Mapping[str, Any]]) -> Table:
+    """Return what a model reads: a line for each field."""
+    rows = [
+        (
+            line["name"],
+            line["kind"],
+            line["role"],
+            line["cardinality"],
+            line["missing"] or Cell(""),
+            line["example"],
+            line["note"],
+        )
+        for line in fields
+    ]
+    columns = ("field", "kind", "of", "values", "missing", "example", "")
+    cells = {"values": "count", "missing": "percent"}
+    return Table("Fields that the model reads", columns, rows, units=cells)
+
+
+def propensity_table(figures: Mapping[str, Any], units: str = "pairs") -> Table:
+    """Return every figure of the raw and the calibrated propensities, with the spread over seeds."""
+    rows = []
+    for figure in SHOWN_PROPENSITY:
+        if any(figures[kind].get(figure.name) is not None for kind in figures):
+            cells = [_propensity_cell(figures[kind], figure) for kind in figures]
+            rows.append((figure.label, *cells, Cell(figure.ideal), figure.note))
+    title = "Known propensities" if "known" in figures else f"Propensities on held-out {units}"
+    return Table(title, ("", *figures, "ideal", "what it is"), rows, notes=True)
+
+
+def _propensity_cell(figures: Mapping[str, Any], figure: Metric) -> Cell:
+    value = real(figures.get(figure.name))
+    seeds = np.array([real(seed) for seed in figures.get("per_seed", {}).get(figure.name, [])])
+    seeds = seeds[np.isfinite(seeds)]
+    spread = f"± {figure.text(float(seeds.std(ddof=1)))}" if len(seeds) > 1 else ""
+    return Cell(figure.text(value), value, spread)
+
+
+def methods_table(metrics: Mapping[str, Any], title: str, names: Sequence[str] = ()) -> Table:
+    """Return every metric (or those named) of every method, between what a random and a perfect order reach.
+
+    Marks tell what differs from the naive model beyond noise, and which models hold a network that learned
+    nothing.
+    """
+    methods, collapsed = metrics["methods"], metrics.get("collapsed") or {}
+    comparison, rails = metrics.get("comparison") or {}, metrics.get("rails") or {}
+    rows = []
+    for name in dict.fromkeys(name for of in methods.values() for name in of):
+        if names and name not in names:
+            continue
+        about = metric(name)
+        ends = about.rails(rails)
+        cells = []
+        for key, of in methods.items():
+            summary = of.get(name) or {}
+            judged = judge_difference(name, (comparison.get(key) or {}).get(name, {}))
+            mark = {"good": "▲", "bad": "▼"}.get(judged.level, "")
+            cells.append(Cell(number(summary.get("mean")), summary.get("mean"), _spread(summary), mark))
+        label = f"{about.label} ({about.advice})" if about.advice else about.label
+        random, oracle = (Cell(brief(ends.get(end)), ends.get(end)) for end in ("random", "oracle"))
+        rows.append((label, random, *cells, oracle))
+    heads = [f"{method_name(key)}{f' {COLLAPSED_MARK}' if collapsed.get(key) else ''}" for key in methods]
+    over = sampled(methods)
+    caption = (
+        f"Mean ± standard deviation over seeds [95 % interval over {over}]; 'all seeds' is the mean of their"
+        " predictions, which is what is shipped."
+    )
+    if comparison:
+        caption += (
+            f" ▲ better, ▼ worse than the naive model beyond noise (paired over {over}, Holm's correction)."
+        )
+    return Table(title, ("metric", "random", *heads, "oracle"), rows, caption)
+
+
+def _spread(summary: Mapping[str, Any]) -> str:
+    """Format the deviation over seeds, the interval, the mean of members, and all seeds together."""
+    shown = []
+    if math.isfinite(real(summary.get("std"))):
+        shown.append(f"± {number(summary['std'])}")
+    if all(math.isfinite(real(summary.get(end))) for end in ("low", "high")):
+        shown.append(f"[{number(summary['low'], 3)}, {number(summary['high'], 3)}]")
+    for label, name in (("members", "members_mean"), ("all seeds", "together")):
+        if math.isfinite(real(summary.get(name))):
+            shown.append(f"{label} {number(summary[name])}")
+    return " ".join(shown)
+
+
+def truth_table(truth: Mapping[str, Any]) -> Table:
+    """Return each estimate of the loss, how far it is off on average, and the two parts of that."""
+    rows = []
+    for key, of in (truth.get("estimates") or {}).items():
+        error = real(of.get("standard_error"))
+        parts = [deviation(of, name) for name in ("bias", "calibration_part", "refinement_part")]
+        errors = abs(parts[0]) / error if error > 0 else None
+        rows.append(
+            (
+                method_name(key),
+                Cell(number(of.get("estimate")), of.get("estimate"), f"± {number(error)}"),
+                *(Cell(signed_fixed(value), value) for value in parts),
+                Cell(brief(errors, 2), errors),
+            )
+        )
+    columns = ("", "estimate", "off on average", "calibration part", "refinement part", "standard errors off")
+    title = f"Estimates of the true loss {number(truth.get('ideal_loss'))} of a fixed predictor"
+    return Table(title, columns, rows, "Estimates ± standard error.")
+
+
+def values_table(values: Sequence[Mapping[str, Any]], title: str = "") -> Table:
+    """Return predicted ÷ actual rates of the values of fields."""
+    rows = []
+    for value in values:
+        low, high = (brief(value[end], 3) if value[end] is not None else "∞" for end in ("low", "high"))
+        mark = "?" if value["q_value"] is None else "✗" if value["off"] else ""
+        ratio = Cell(brief(value["level"], 3), value["level"], f"[{low}, {high}]", mark)
+        figures = (value["predicted"], value["actual"], ratio, value["excess"])
+        rows.append((f"{value['field']} = {value['value']}", value["rows"], *figures))
+    columns = ("value", "rows", "predicted", "actual", "predicted ÷ actual rate", "rows × error")
+    caption = (
+        "✗ off by more than 10 % beyond chance, over all values together; ? too few rows to tell. Interval:"
+        " what chance leaves of right predictions, 95 %."
+    )
+    units = {"rows": "count"} | dict.fromkeys(("predicted", "actual", "rows × error"), "brief")
+    return Table(title, columns, rows, caption, units)
+
+
+def search_table(search: Mapping[str, Any]) -> Table:
+    """Return every training of a search: its round, members, time, advantage, and what became of it."""
+    judged = {candidate["name"]: candidate for candidate in search.get("judged", ())}
+    last = max((tried["rung"] for tried in search.get("tried", ())), default=0)
+    shipped = search.get("shipped", [search["chosen"]])
+    role = "shipped" if len(shipped) == 1 else f"in the mean of {len(shipped)} that is shipped"
+    rows = []
+    for tried in search.get("tried", ()):
+        of = judged.get(tried["name"], {}) if tried["rung"] == last else {}
+        end = tried["left_out"] or (role if tried["rung"] == last and tried["name"] in shipped else "")
+        if not end and of.get("rejected"):
+            end = "clearly worse"
+        ahead = [
+            Cell(number(value), value, f"± {number(error)}" if error is not None else "")
+            for value, error in (
+                (tried["advantage"], of.get("standard_error")),
+                (of.get("biased"), of.get("biased_error")),
+                (of.get("combined"), of.get("combined_error")),
+            )
+        ]
+        effort = (tried["rung"] + 1, tried["members"], tried["seconds"])
+        rows.append((tried["name"], *effort, *ahead[:2], of.get("weight"), ahead[2], end))
+    columns = ["candidate", "round", "members", "seconds", "by the sample", "by clicks"]
+    columns += ["weight of the sample", "together", "outcome"]
+    units = {"round": "count", "members": "count", "seconds": "fixed1", "weight of the sample": "fixed2"}
+    return Table("Advantages over the naive ensemble of the same round", columns, rows, units=units)
+
+
+CARD_METRICS = ("auc", "user_auc", "nll", LEVEL, "ndcg", "recall")
+"""Metrics of a model card, families with all their cutoffs."""
+
+
+def card_tables(metrics: Mapping[str, Any], main: str) -> list[Table]:
+    """Return the two tables of a model card: the main model beside the naive one, and the propensities."""
+    tables = []
+    methods = metrics.get("methods") or {}
+    keys = [key for key in dict.fromkeys((main, "naive")) if methods.get(key)]
+    names = [name for name in methods.get(main, {}) if name.partition("@")[0] in CARD_METRICS]
+    if names:
+        rows = []
+        for name in names:
+            summaries = [methods[key].get(name) or {} for key in keys]
+            ends = [between(of.get("low"), of.get("high"), number) for of in summaries]
+            cells = [
+                Cell(number(of.get("mean")), of.get("mean"), f"({interval})" if interval else "")
+                for of, interval in zip(summaries, ends, strict=True)
+            ]
+            rows.append((metric(name).label, *cells))
+        heads = [f"{method_name(key)} (95 % over {sampled(methods)})" for key in keys]
+        tables.append(Table("Model", ("on the test set", *heads), rows))
+    figures = {kind: of for kind, of in (metrics.get("propensity") or {}).items() if of}
+    rows = [
+        (about.label, *(Cell(brief(of.get(about.name)), of.get(about.name)) for of in figures.values()))
+        for about in SHOWN_PROPENSITY
+        if any(of.get(about.name) is not None for of in figures.values())
+    ]
+    if rows:
+        tables.append(Table("Propensities", ("propensities against held-out clicks", *figures), rows))
+    return tables
