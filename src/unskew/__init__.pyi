@@ -24,11 +24,9 @@ from unskew.data import Category as Category
 from unskew.data import Features as Features
 from unskew.data import Log as Log
 from unskew.data import Number as Number
-from unskew.data import StreamedLog as StreamedLog
 from unskew.data.datasets import Dataset as Dataset
 from unskew.data.datasets import load as load
 from unskew.data.datasets import read_log as read_log
-from unskew.data.datasets import stream_log as stream_log
 from unskew.data.leaks import Leak as Leak
 from unskew.data.leaks import check_leaks as check_leaks
 from unskew.data.vocabulary import Vocabulary as Vocabulary

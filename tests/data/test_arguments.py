@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unskew import Log, read_log, stream_log
+from unskew import Log, read_log
 from unskew.base.errors import ParameterError
 from unskew.data.datasets.files import files
-from unskew.data.datasets.streams import stream_files
-from unskew.data.row_groups import RowGroups
 
 ROWS = {"user": [1, 1, 2], "item": [7, 8, 7], "click": [1, 0, 1], "price": [1.5, 2.5, 3.5]}
 
@@ -47,22 +44,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("options", "message"), [*WRONG, *VOCABULARIES])
-def test_of_files(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
-) -> None:
-    given = {"features": "auto", **options}
+def test_of_files(folder: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        read_log(folder, space="impressions", **given)
-    monkeypatch.delattr(RowGroups, "_records")
-    with pytest.raises(ParameterError, match=message):
-        stream_log(folder, maturity="1d" if "features" in options else None, **given)
+        read_log(folder, space="impressions", **{"features": "auto", **options})
 
 
-@pytest.mark.parametrize("load", [partial(files, space="impressions"), stream_files])
 @pytest.mark.parametrize(("options", "message"), WRONG)
-def test_of_datasets(load: Any, folder: Path, options: dict[str, Any], message: str) -> None:
+def test_of_datasets(folder: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        load(folder, **{"features": "auto", **options})
+        files(folder, space="impressions", **{"features": "auto", **options})
 
 
 @pytest.mark.parametrize(("options", "message"), [*WRONG, *VOCABULARIES])
@@ -75,10 +65,9 @@ def test_of_data_frames(options: dict[str, Any], message: str) -> None:
             log.with_features("auto", **options)
 
 
-@pytest.mark.parametrize("load", [read_log, stream_log])
-def test_the_column_of_clicks_that_nobody_named_is_no_conversion(load: Any, folder: Path) -> None:
-    with pytest.raises(ParameterError, match="column 'click' is given both as click and as conversion"):
-        load(folder, conversion="click")
+def test_the_column_of_clicks_that_nobody_named_may_be_the_conversion_of_pairs(folder: Path) -> None:
+    log = read_log(folder, conversion="click")
+    assert (log.n_clicks, log.known_conversion().tolist()) == (3, [1, 0, 1])
 
 
 def test_a_numbers_text_is_no_list_of_names(folder: Path) -> None:
@@ -88,11 +77,10 @@ def test_a_numbers_text_is_no_list_of_names(folder: Path) -> None:
 
 @pytest.mark.parametrize("path", [None, 3, b"a.parquet"])
 def test_what_is_no_path_is_told(path: Any) -> None:
-    for read in (read_log, stream_log):
-        with pytest.raises(ParameterError, match="is not a path"):
-            read(path)
+    with pytest.raises(ParameterError, match="is not a path"):
+        read_log(path)
 
 
 def test_names_may_come_from_anything_that_gives_texts(folder: Path) -> None:
     for names in (["price"], ("price",), {"price"}, iter(["price"])):
-        assert "price" in stream_log(folder, keep=names).source.empty.columns  # type: ignore[arg-type]
+        assert "price" in read_log(folder, keep=names).columns  # type: ignore[arg-type]

@@ -17,7 +17,6 @@ from unskew.data import Log
 from unskew.data.datasets import expand_paths, read_log, read_table
 from unskew.data.datasets import load as load_by_name
 from unskew.data.datasets.files import files
-from unskew.data.datasets.streams import stream_files
 
 NAMES = {"user": "uid", "item": "iid", "click": "clicked", "conversion": "bought"}
 TRAIN = {
@@ -377,22 +376,20 @@ class TestFeatures:
         assert len(set(ours)) == 4
 
 
-@pytest.mark.parametrize("load", [files, stream_files], ids=["in memory", "streamed"])
-def test_the_time_of_the_log_is_none_that_files_to_be_scored_must_have(load, tmp_path):
+def test_the_time_of_the_log_is_none_that_files_to_be_scored_must_have(tmp_path):
     log = {"user": [1, 1, 2], "item": [7, 8, 7], "click": [1, 0, 1], "conversion": [1, 0, 0]}
     shown = pa.array([1, 2, 3], pa.timestamp("s"))
     pyarrow.parquet.write_table(pa.table({**log, "shown": shown}), tmp_path / "log.parquet")
     pyarrow.parquet.write_table(pa.table(log), tmp_path / "test.parquet")
     options = {"space": "impressions", "conversion": "conversion", "features": "auto"}
-    found = load(tmp_path, train="log.parquet", test="test.parquet", **options)
+    found = files(tmp_path, train="log.parquet", test="test.parquet", **options)
     assert found.facts["features_left_out"] == ["shown"]
     assert found.train.time == "shown"
-    ignored = load(tmp_path, train="log.parquet", test="test.parquet", ignore=["shown"], **options)
+    ignored = files(tmp_path, train="log.parquet", test="test.parquet", ignore=["shown"], **options)
     assert ignored.train.time is None
 
 
-@pytest.mark.parametrize("load", [files, stream_files], ids=["in memory", "streamed"])
-def test_auto_takes_no_column_that_files_to_be_scored_lack(load, tmp_path):
+def test_auto_takes_no_column_that_files_to_be_scored_lack(tmp_path):
     log = {"user": [1, 1, 2], "item": [7, 8, 7], "click": [1, 0, 1], "conversion": [1, 0, 0]}
     shown = {"device": ["tv", "pc", "pc"], "price": [1.5, 2.5, 3.5]}
     pyarrow.parquet.write_table(
@@ -400,8 +397,8 @@ def test_auto_takes_no_column_that_files_to_be_scored_lack(load, tmp_path):
     )
     pairs = {name: values for name, values in {**log, **shown}.items() if name != "click"}
     pyarrow.parquet.write_table(pa.table(pairs), tmp_path / "test.parquet")
-    options = {"space": "impressions"} if load is files else {}
-    found = load(
+    options = {"space": "impressions"}
+    found = files(
         tmp_path,
         train="log.parquet",
         test="test.parquet",
@@ -411,7 +408,7 @@ def test_auto_takes_no_column_that_files_to_be_scored_lack(load, tmp_path):
     )
     assert [each.name for each in found.train.features.declared] == ["device", "price"]
     assert found.facts["features_left_out"] == ["paid_at"]
-    sampled = load(
+    sampled = files(
         tmp_path,
         train="log.parquet",
         unbiased="test.parquet",
@@ -421,7 +418,7 @@ def test_auto_takes_no_column_that_files_to_be_scored_lack(load, tmp_path):
     )
     assert sampled.facts["features_left_out"] == ["paid_at"]
     with pytest.raises(DataError, match="paid_at"):
-        load(
+        files(
             tmp_path, train="log.parquet", test="test.parquet", conversion="conversion",
             features=["auto", "paid_at"], **options,
         )  # fmt: skip

@@ -246,10 +246,7 @@ def test_unknown_choices_are_refused(options):
             lambda: {"uid": [1]},
             "dict is not a data frame in memory. To fix: give a pandas, polars or Arrow table",
         ),
-        (
-            lambda: polars({"uid": [1]}).lazy(),
-            "LazyFrame is not a data frame in memory. To fix: collect it first",
-        ),
+        (lambda: polars({"uid": [1]}).lazy(), "column 'iid' is missing"),
         (lambda: pandas([[1, 2]], columns=["uid", "uid"]), "unique column names.* 'uid' 2 times"),
     ],
 )

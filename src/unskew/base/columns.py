@@ -17,10 +17,17 @@ from unskew.base.plain_text import listed
 from unskew.base.tables import SHOWN_BYTES
 
 
-def frame_of(frame: Any) -> nw.DataFrame[Any]:
-    """Any data frame in memory (pandas, polars, Arrow, …) behind one interface."""
+def frame_of(frame: Any, *, collect: bool = False) -> nw.DataFrame[Any]:
+    """Return a data frame in memory (pandas, polars, Arrow, …) behind one interface.
+
+    Parameters
+    ----------
+    collect
+        Also take what is computed when it is needed, such as a relation, and compute it.
+    """
     try:
-        return nw.from_native(frame, eager_only=True)
+        given = nw.from_native(frame, eager_only=not collect)
+        return given.collect(backend="pyarrow") if isinstance(given, nw.LazyFrame) else given
     except TypeError:
         remedy = "collect it first" if hasattr(frame, "collect") else "give a pandas, polars or Arrow table"
         raise DataError(f"{type(frame).__name__} is not a data frame in memory", remedy=remedy) from None

@@ -244,10 +244,13 @@ def read_files(
 def column_names(paths: Paths) -> list[str]:
     """The columns of the first file, without reading its rows."""
     file = expand_paths(paths)[0]
+    return names_of_file(file)
+
+
+def names_of_file(file: Any) -> list[str]:
+    """Return the columns of a file, without reading its rows."""
     with reading(file) as delimiter:
-        if delimiter is None:
-            return list(typed_schema(file).names)
-        return _csv_names(file, delimiter)
+        return list(typed_schema(file).names) if delimiter is None else _csv_names(file, delimiter)
 
 
 INDEX_LEVEL = re.compile(r"__index_level_\d+__")
@@ -270,22 +273,6 @@ def index_levels(names: Iterable[str], metadata: Mapping[bytes, bytes] | None) -
     return {name for name in names if name in named or INDEX_LEVEL.fullmatch(name)}
 
 
-def field_names(paths: Paths) -> list[str]:
-    """Return the columns of the first file that may be features: without index levels of pandas."""
-    file = expand_paths(paths)[0]
-    with reading(file) as delimiter:
-        schema = None if delimiter is not None else typed_schema(file)
-    names = column_names(file) if schema is None else schema.names
-    levels = index_levels(names, None if schema is None else schema.metadata)
-    return [name for name in names if name not in levels]
-
-
-def lacking_columns(paths: Paths) -> dict[str, Path]:
-    """The columns that some files have and others lack, and the first file that lacks each."""
-    files = expand_paths(paths)
-    return lacking(files, [column_names(file) for file in files] if len(files) > 1 else [])
-
-
 def lacking(files: Sequence[File], names: Sequence[Sequence[str]]) -> dict[str, File]:
     """The same of files whose columns are known."""
     everywhere = set.intersection(*map(set, names)) if names else set()
@@ -294,18 +281,6 @@ def lacking(files: Sequence[File], names: Sequence[Sequence[str]]) -> dict[str, 
         name: next(file for file, each in zip(files, names, strict=True) if name not in each)
         for name in found
     }
-
-
-def time_columns(paths: Paths) -> list[str]:
-    """The columns of times of the first file that all have, by their type; a CSV file has none."""
-    file = expand_paths(paths)[0]
-    with reading(file) as delimiter:
-        if delimiter is not None:
-            return []
-        schema = typed_schema(file)
-    times = [each.name for each in schema if is_time(each.type)]
-    lacked = lacking_columns(paths) if times else {}
-    return [name for name in times if name not in lacked]
 
 
 def is_time(kind: Any) -> bool:
@@ -343,12 +318,23 @@ def open_arrow(file: Path, columns: Sequence[str] | None = None) -> Iterator[Any
         yield reader
 
 
-def typed_schema(file: Path) -> Any:
-    """The columns of a Parquet or Arrow file and their types."""
-    if not is_arrow(file):
-        return pa.parquet.read_schema(file)
-    with open_arrow(file) as reader:
-        return reader.schema
+@contextmanager
+def opened(file: Any) -> Iterator[Any]:
+    """Give what pyarrow reads a file from: a path, or a file elsewhere that opens itself."""
+    if isinstance(file, Path):
+        yield file
+        return
+    with file.open() as source:
+        yield source
+
+
+def typed_schema(file: Any) -> Any:
+    """Return the columns of a Parquet or Arrow file and their types."""
+    if isinstance(file, Path) and is_arrow(file):
+        with open_arrow(file) as reader:
+            return reader.schema
+    with opened(file) as source:
+        return pa.parquet.read_schema(source)
 
 
 def _read_typed(file: Path, columns: Sequence[str] | None) -> Table:
@@ -454,28 +440,12 @@ def name_undecodable(file: Path, delimiter: str, columns: Sequence[str]) -> None
 
 
 @contextmanager
-def reading(file: Path) -> Iterator[str | None]:
-    """The delimiter of a CSV file, None where it has types; what goes wrong becomes an error of the file."""
-    name = file.name.lower()
-    delimiter = next((d for suffix, d in CSV_DELIMITERS.items() if name.endswith(suffix)), None)
-    if delimiter is None and not name.endswith((*PARQUET_SUFFIXES, *ARROW_SUFFIXES)):
-        raise DataError(
-            "is neither CSV, Parquet nor Arrow by its name",
-            where=str(file),
-            remedy=f"give files that end in {READABLE}",
-        )
+def reading(file: Any) -> Iterator[str | None]:
+    """Give the delimiter of a CSV file, None where it has types; what goes wrong becomes an error that names
+    the file."""
+    delimiter = None
     try:
-        if file.stat().st_size == 0:
-            raise DataError("the file is empty", where=str(file), remedy="write it again, or leave it out")
-        if delimiter is not None:
-            with open(file, "rb") as opened:
-                start = opened.read(2)
-            if start in UTF_16:
-                raise DataError(
-                    "is text in UTF-16, not in UTF-8",
-                    where=str(file),
-                    remedy="save it as CSV UTF-8, or convert it with iconv -f UTF-16 -t UTF-8",
-                )
+        delimiter = _delimiter(file) if isinstance(file, Path) else None
         yield delimiter
     except PermissionError as error:
         raise DataError("may not be read", where=str(file), remedy="see to its permissions") from error
@@ -487,11 +457,36 @@ def reading(file: Path) -> Iterator[str | None]:
                 where=str(file),
                 remedy="close the quotes, leave the long text out, or give Parquet",
             ) from error
+        typed = "Arrow" if isinstance(file, Path) and is_arrow(file) else "Parquet"
         raise DataError(
-            f"cannot be read as {'CSV' if delimiter else 'Arrow' if is_arrow(file) else 'Parquet'}: {said}",
+            f"cannot be read as {'CSV' if delimiter else typed}: {said}",
             where=str(file),
             remedy="check that the file is whole, and write or download it again",
         ) from error
+
+
+def _delimiter(file: Path) -> str | None:
+    """Return the delimiter of a CSV file; a file of another kind, or without content, is an error."""
+    name = file.name.lower()
+    delimiter = next((d for suffix, d in CSV_DELIMITERS.items() if name.endswith(suffix)), None)
+    if delimiter is None and not name.endswith((*PARQUET_SUFFIXES, *ARROW_SUFFIXES)):
+        raise DataError(
+            "is neither CSV, Parquet nor Arrow by its name",
+            where=str(file),
+            remedy=f"give files that end in {READABLE}",
+        )
+    if file.stat().st_size == 0:
+        raise DataError("the file is empty", where=str(file), remedy="write it again, or leave it out")
+    if delimiter is not None:
+        with open(file, "rb") as source:
+            start = source.read(2)
+        if start in UTF_16:
+            raise DataError(
+                "is text in UTF-16, not in UTF-8",
+                where=str(file),
+                remedy="save it as CSV UTF-8, or convert it with iconv -f UTF-16 -t UTF-8",
+            )
+    return delimiter
 
 
 def require_columns(columns: Sequence[str] | None, present: list[str], file: object) -> None:

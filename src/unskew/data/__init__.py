@@ -9,7 +9,6 @@ from unskew.data.kinds import Bag, Category, Feature, Number
 from unskew.data.log import Duplicates, Log, Space, require_log
 from unskew.data.rows import Rows
 from unskew.data.schema import Field, Schema
-from unskew.data.streamed import StreamedLog
 
 __all__ = [
     "Bag",
@@ -26,7 +25,6 @@ __all__ = [
     "Rows",
     "Schema",
     "Space",
-    "StreamedLog",
     "Wanted",
     "require_log",
 ]

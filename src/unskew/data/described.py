@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require
 from unskew.base.plain_text import listed
+from unskew.data.arrays import Lines, lines_of, pieces
 from unskew.data.distinct import TEXT
 from unskew.data.features import Features
 from unskew.data.kinds import Bag, Category, Coded, Feature, Number, TimePart
@@ -20,7 +22,7 @@ from unskew.data.schema import NOT, ROLES_OF_IDS, Role, is_selected
 from unskew.data.values import MISSING, Numbers, Texts, Values, arrow_of, is_binary, times_of, values_of
 
 if TYPE_CHECKING:
-    from unskew.data.encoders import Block, Encoders, Lines
+    from unskew.data.encoders import Block, Encoders
 
 AUTO = "auto"
 
@@ -39,8 +41,15 @@ ROWS_REMEDY = (
     " value, or leave it out (--ignore)"
 )
 
-IGNORED, NO_FEATURE = "ignored", "its type is no feature's"
+IGNORED, NO_FEATURE, CONSTANT = "ignored", "its type is no feature's", "it has one value in all rows"
 """Why a column is not taken."""
+
+IDS = frozenset({"id", "ids", "uid", "code", "sku", "zip", "postcode"})
+COUNTS = frozenset(
+    {"count", "counts", "seconds", "secs", "ms", "millis", "milliseconds", "duration", "elapsed"}
+)
+"""Last words of the names of whole numbers that are categories, however many values they have, and of those
+that are numbers, however few."""
 
 
 def lacked_by(file: object) -> str:
@@ -84,9 +93,8 @@ class Described:
     def take(self, rows: Lines) -> Described:
         """Return the features of some rows; those of users and items stay whole."""
         of_rows = {each.name for each in self.declared if each.role == "row"}
-        at = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        taken = {name: each.take(at) if name in of_rows else each for name, each in self.values.items()}
-        times = {name: when[rows] for name, when in self.times.items()}
+        taken = {name: each.take(rows) if name in of_rows else each for name, each in self.values.items()}
+        times = {name: lines_of(when, rows) for name, when in self.times.items()}
         encoded = None if self.encoded is None else self.encoded.take(rows)
         return Described(self.declared, taken, self.left_out, times, self.encoders, encoded)
 
@@ -133,13 +141,32 @@ class Described:
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """A column of which the features and their values are known.
+
+    Attributes
+    ----------
+    features
+        What it is, without a role; none where its type is no feature's.
+    values
+        By the name of the feature.
+    times
+        Where the features are parts of times: when each row was.
+    """
+
+    features: tuple[Feature, ...]
+    values: Mapping[str, Values]
+    times: NDArray[np.datetime64] | None = None
+
+
+@dataclass(frozen=True)
 class Sources:
     """Where the values of features come from.
 
     Attributes
     ----------
     rows
-        Columns of the rows, by name.
+        Columns of the rows, by name: arrays, or :class:`Prepared`.
     user, item
         Codes of the rows.
     sizes
@@ -200,7 +227,7 @@ class _Finder:
     def found(self) -> Described:
         require_shared_codes(self.declared)
         times = {
-            each.source: times_of(self.sources.rows[each.source], each.source)
+            each.source: self._times(each.source)
             for each in self.declared.values()
             if isinstance(each, TimePart) and each.source in self.sources.rows
         }
@@ -215,11 +242,15 @@ class _Finder:
             elif name in self.tables:
                 self.take(name)
             else:
-                kinds = _kinds_of(arrow_of(self.sources.rows[name], name), name)
+                kinds = self._kinds(name)
                 if not kinds:
                     self.left_out[name] = NO_FEATURE
                 for feature in kinds:
                     self._take_row(feature, refuse=False)
+                    values = self.values.get(feature.name)
+                    if values is not None and _is_one(values):
+                        self.left_out[name] = CONSTANT
+                        del self.declared[feature.name], self.values[feature.name]
 
     def take(self, wanted: Feature | str) -> None:
         name = wanted if isinstance(wanted, str) else wanted.name
@@ -239,7 +270,7 @@ class _Finder:
                 remedy=f"name some of those that are there: {listed([*self.tables, *self.sources.rows])}",
             )
         elif isinstance(wanted, str):
-            kinds = _kinds_of(arrow_of(self.sources.rows[name], name), name)
+            kinds = self._kinds(name)
             if not kinds:
                 raise no_feature(name)
             for feature in kinds:
@@ -249,7 +280,9 @@ class _Finder:
 
     def _take_row(self, feature: Feature, *, refuse: bool) -> None:
         """A column of the rows, as it is, or as one value for each user or item."""
-        values = values_of(feature, self.sources.rows[feature.source])
+        column = self.sources.rows[feature.source]
+        is_known = isinstance(column, Prepared)
+        values = column.values[feature.name] if is_known else values_of(feature, column)
         role = feature.role or self._role(values)
         if role == "row" and feature.role is None and self.sources.space == "matrix":
             reason = f"it differs within users and within items: {NO_ROWS}"
@@ -261,26 +294,58 @@ class _Finder:
             side = ROLES_OF_IDS.index(role)
             code, size = (self.sources.user, self.sources.item)[side], self.sources.sizes[side]
             last = np.full(size, MISSING, dtype=np.int64)
-            last[code] = np.arange(len(code))
+            for piece in pieces(len(code)):
+                last[code[piece]] = np.arange(piece.start, piece.stop)
             values = values.take(last)
         self._keep(feature.with_role(role), values)
 
+    def _kinds(self, name: str) -> tuple[Feature, ...]:
+        column = self.sources.rows[name]
+        return column.features if isinstance(column, Prepared) else _kinds_of(arrow_of(column, name), name)
+
+    def _times(self, name: str) -> NDArray[np.datetime64]:
+        column = self.sources.rows[name]
+        if not isinstance(column, Prepared):
+            return times_of(column, name)
+        assert column.times is not None
+        return column.times
+
     def _role(self, values: Values) -> Role:
-        """Whose value it is: the user's or the item's if it never changes within one, else the row's."""
-        keys = values.keys()
-        for role, code in zip(ROLES_OF_IDS, (self.sources.user, self.sources.item), strict=True):
-            first = np.zeros(int(code.max(initial=0)) + 1, dtype=np.int64)
-            first[code[::-1]] = np.arange(len(code))[::-1]
-            at = first[code]
+        """Return whose value it is: the user's (or item's) if it never changes within one, else the row's."""
+        for role, code, size in zip(
+            ROLES_OF_IDS, (self.sources.user, self.sources.item), self.sources.sizes, strict=True
+        ):
             # Where nobody is there twice every column would pass.
-            tells = self.sources.space == "matrix" or bool((at != np.arange(len(code))).any())
-            if tells and bool((keys == keys[at]).all()):
+            tells = self.sources.space == "matrix" or self._repeats(code, size)
+            if tells and _is_constant(values, code, size):
                 return role  # type: ignore[return-value]
         return "row"
+
+    @staticmethod
+    def _repeats(code: NDArray[np.int32], size: int) -> bool:
+        return len(code) > size or bool((np.bincount(code, minlength=size) > 1).any())
 
     def _keep(self, feature: Feature, values: Values) -> None:
         self.declared[feature.name] = feature
         self.values[feature.name] = values
+
+
+def _is_one(values: Values) -> bool:
+    """Return whether all values are the same."""
+    first = values.take(np.zeros(1, dtype=np.int64)).keys() if len(values) else np.empty(0)
+    return all((values.take(piece).keys() == first).all() for piece in pieces(len(values)))
+
+
+def _is_constant(values: Values, code: NDArray[np.int32], size: int) -> bool:
+    """Return whether values never change within a user (or an item)."""
+    key, known = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=bool)
+    for piece in pieces(len(code)):
+        at, keys = code[piece], values.take(piece).keys()
+        new = ~known[at]
+        key[at[new]], known[at[new]] = keys[new], True
+        if not (key[at] == keys).all():
+            return False
+    return True
 
 
 def require_shared_codes(declared: Mapping[str, Feature]) -> None:
@@ -320,7 +385,7 @@ def _kinds_of(array: Any, name: str) -> tuple[Feature, ...]:
         return kinds
     category, number = kinds
     whole = array.drop_null().to_numpy(zero_copy_only=False)
-    return (number if is_number(len(np.unique(whole)), len(whole)) else category,)
+    return (number if is_number(len(np.unique(whole)), len(whole), name) else category,)
 
 
 def kinds_of_type(kind: Any, name: str) -> tuple[Feature, ...]:
@@ -345,9 +410,24 @@ def kinds_of_type(kind: Any, name: str) -> tuple[Feature, ...]:
     return ()
 
 
-def is_number(distinct: int, known: int) -> bool:
-    """Whether whole numbers are more than codes, by how many there are and how many of them differ:
-    :data:`MOST_CODES`, :data:`CODE_SHARE`."""
+def last_word(name: str) -> str:
+    """Return the last word of the name of a column, in small letters.
+
+    Examples
+    --------
+    >>> last_word("author_id"), last_word("authorId"), last_word("paid")
+    ('id', 'id', 'paid')
+    """
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    return words[-1].lower() if words else ""
+
+
+def is_number(distinct: int, known: int, name: str = "") -> bool:
+    """Return whether whole numbers are more than codes: by the name of the column, else by how many there are
+    and how many of them differ (:data:`MOST_CODES`, :data:`CODE_SHARE`)."""
+    word = last_word(name)
+    if word in IDS or word in COUNTS:
+        return word in COUNTS
     return distinct > MOST_CODES and distinct > CODE_SHARE * known
 
 

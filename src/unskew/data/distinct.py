@@ -81,7 +81,7 @@ def as_numpy(ids: Any) -> NDArray[Any]:
     return texts
 
 
-class Places:
+class ValueIndex:
     """Where distinct values are: the cost of a look-up hardly depends on how many there are.
 
     Parameters
@@ -91,7 +91,7 @@ class Places:
 
     Examples
     --------
-    >>> Places(pa.array([7, 3])).find(pa.array([3, 8]))
+    >>> ValueIndex(pa.array([7, 3])).find(pa.array([3, 8]))
     array([ 1, -1])
     """
 

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.base.errors import DataError
+from unskew.data.arrays import Lines, empty_like, lines_of
+from unskew.data.described import COUNTS, IDS, last_word
 from unskew.data.distinct import TEXT
 from unskew.data.encoder import CodeEncoder, Encoder, NumberEncoder, encoder_from
 from unskew.data.kinds import Feature, Number
 from unskew.data.schema import Field, Role, Schema, is_selected
-from unskew.data.values import MISSING, Bags, Numbers, Texts, TextTally, Values
+from unskew.data.values import MISSING, Bags, Numbers, Texts, Values
 
 if TYPE_CHECKING:
     from unskew.data.log import Log
@@ -25,18 +27,6 @@ POSITIONS = {"position", "pos", "rank", "slot", "place", "placement"}
 """Words in the name of a field that may be a place on a page."""
 
 ROLES: tuple[Role, ...] = ("user", "item", "row")
-
-
-Lines = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
-"""Which lines of an array: their numbers, a mark for each, or a range, of which there is a view."""
-
-
-def lines_of(values: NDArray[Any], at: Lines) -> NDArray[Any]:
-    """Return some of an array's lines; ``take`` is several times as fast as an index of short lines."""
-    if isinstance(at, slice) or at.dtype == bool:
-        return values[at]
-    lines: NDArray[Any] = values.take(at, axis=0)
-    return lines
 
 
 class Block(NamedTuple):
@@ -80,35 +70,11 @@ class Encoders:
         """From a training log with features."""
         described = log.features
         assert described is not None
-        seen = _seen(log)
+        declared, values, seen = described.declared, described.values, _seen(log)
         learned = {
-            each.name: described.values[each.name].take(seen[each.role])
-            if each.role in seen
-            else described.values[each.name]
-            for each in described.declared
+            each.name: values[each.name].take(seen[each.role]) if each.role in seen else values[each.name]
+            for each in declared
         }
-        return cls.learn(described.declared, learned, described.values, (log.n_users, log.n_items), seen)
-
-    @classmethod
-    def learn(
-        cls,
-        declared: Sequence[Feature],
-        learned: Mapping[str, Values | TextTally],
-        values: Mapping[str, Values],
-        sizes: tuple[int, int],
-        seen: Mapping[Role, NDArray[np.bool_]],
-    ) -> Encoders:
-        """From what is known of features.
-
-        Parameters
-        ----------
-        learned
-            What each is fitted on, by name.
-        values
-            Those of all users and items, for the tables.
-        sizes
-            Numbers of users and items.
-        """
         roots = {each.name: getattr(each, "share", None) or each.name for each in declared}
         fitted: dict[str, Encoder] = {}
         for feature in sorted(declared, key=lambda each: ROLES.index(each.role or "row")):
@@ -121,10 +87,11 @@ class Encoders:
             sharing = [
                 each
                 for name, each in learned.items()
-                if roots[name] == root.name and not isinstance(each, Numbers)
+                if roots[name] == root.name and isinstance(each, Texts | Bags)
             ]
-            assert not isinstance(given, Numbers)
+            assert isinstance(given, Texts | Bags)
             fitted[feature.name] = CodeEncoder.fit(feature, given, sharing, root)
+        sizes = (log.n_users, log.n_items)
         whole = cls(tuple(fitted.values()), *sizes)
         sides: tuple[tuple[Role, int], ...] = (("user", sizes[0]), ("item", sizes[1]))
         tables = {
@@ -201,18 +168,27 @@ class Encoders:
 
     def block(self, role: Role, size: int, values: Mapping[str, Values | NDArray[Any]]) -> Block:
         """The columns of one role from values by name, or from what is encoded already."""
-        codes: list[NDArray[Any]] = [np.empty((size, 0), dtype=np.int32)]
-        numbers: list[NDArray[Any]] = [np.empty((size, 0), dtype=np.float32)]
-        for encoder in self.of_role(role):
+        widths = {"codes": 0, "numbers": 0}
+        for _, kind, columns in self.columns_of(role):
+            widths[kind] = columns.stop
+        like = next((_array_of(each) for each in values.values() if len(each) == size), np.empty(0))
+        block = Block(
+            empty_like(like, (size, widths["codes"]), np.int32),
+            empty_like(like, (size, widths["numbers"]), np.float32),
+        )
+        for encoder, kind, columns in self.columns_of(role):
             given = values.get(encoder.feature.name)
             if given is None:
                 raise DataError(
                     f"column '{encoder.feature.source}' is missing, which the model reads",
                     remedy="give the column, or train without it",
                 )
-            columns = given if isinstance(given, np.ndarray) else encoder.encode(given)
-            (numbers if encoder.field.kind == "number" else codes).append(columns)
-        return Block(np.hstack(codes), np.hstack(numbers))
+            target = getattr(block, kind)[:, columns]
+            if isinstance(given, np.ndarray):
+                target[:] = given
+            else:
+                encoder.encode(given, target)
+        return block
 
     def table_columns(self, role: Role, at: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
         """What is known of users or items by their codes: the columns of each feature, by its name."""
@@ -240,7 +216,7 @@ class Encoders:
                 "cardinality": each.cardinality,
                 "missing": each.missing,
                 "example": each.example,
-                "note": "; ".join(filter(None, (each.note, _position_hint(each.feature)))),
+                "note": "; ".join(filter(None, (each.note, _type_hint(each), _position_hint(each.feature)))),
             }
             for each in self.encoders
         ]
@@ -274,12 +250,29 @@ def _seen(log: Log) -> dict[Role, NDArray[np.bool_]]:
     }
 
 
+def _type_hint(encoder: Encoder) -> str:
+    """Say why whole numbers are what they are, where their name alone says it."""
+    word, kind = last_word(encoder.feature.source), encoder.field.kind
+    return (
+        "an id by its name"
+        if kind == "category" and word in IDS
+        else ("a number by its name" if kind == "number" and word in COUNTS else "")
+    )
+
+
 def _position_hint(feature: Feature) -> str:
     """What to think of where a field of rows is called as a place on a page; nothing is done by itself."""
     words = re.split(r"[^a-z]+", feature.name.lower())
     if feature.role != "row" or not POSITIONS.intersection(words):
         return ""
     return f"a position? (--model-features=-{feature.name})"
+
+
+def _array_of(values: Values | NDArray[Any]) -> NDArray[Any]:
+    """Return the array that has a line for each row, or an element of a list."""
+    if isinstance(values, np.ndarray):
+        return values
+    return values.values if isinstance(values, Numbers) else values.codes
 
 
 def _with_nobody(block: Block, encoders: Sequence[Encoder]) -> Block:

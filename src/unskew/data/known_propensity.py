@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require_whole
 
 
-def require_shown_rows(name: str, columns: Mapping[str, Any] | None, space: str, no_click: bool) -> None:
+def require_shown_rows(name: str, columns: Iterable[str], space: str, no_click: bool) -> None:
     """An error for a space, a click or a missing column that such a log cannot have."""
-    if name not in (columns or {}):
+    if name not in columns:
         raise DataError(
             f"there is no column '{name}' of known propensities", remedy="give it among the columns"
         )

@@ -15,7 +15,9 @@ from unskew.base.errors import DataError, LeakWarning, ParameterError
 from unskew.base.plain_text import listed
 from unskew.base.seeds import splitmix64
 from unskew.data import Feature, Log, require_log
+from unskew.data.arrays import pieces
 from unskew.data.described import Described
+from unskew.data.encoder import MOST_VALUES
 from unskew.data.kinds import TimePart
 from unskew.data.leak_groups import groups_of
 from unskew.data.values import Bags, Numbers, Texts, Values
@@ -41,7 +43,9 @@ where 98 % have the outcome anyway, a share of 99 % says nothing."""
 VALUE_SIGNIFICANCE = 1e-5
 """The level of that limit, because there are many values in many columns."""
 VALUE_ROWS = 1 << 19
-"""Rows at random in which values are looked at, at most: as many as of a stream."""
+"""Rows at random in which values are looked at, at most."""
+LOOKED_ROWS = 1 << 21
+"""Rows at random in which all else is looked for, at most; for names of rows all of them are."""
 SAMPLE = 100_000
 """Rows with the outcome, and rows without, that AUCs are measured on at most; AUC does not depend on how
 many there are of each."""
@@ -136,6 +140,12 @@ def check_leaks(log: Log) -> list[Leak]:
     described = log.features
     if described is None:
         return []
+    whole, all_values = log, described.values
+    if len(log) > LOOKED_ROWS:
+        rows = np.random.default_rng(0).choice(len(log), LOOKED_ROWS, replace=False, shuffle=False)
+        log = log.take(np.sort(rows))
+        assert log.features is not None
+        described = log.features
     outcomes = list(_outcomes(log))
     samples = [(outcome, _sampled(outcome)) for outcome in outcomes if outcome.enough]
     thinned = [_thinned(outcome) for outcome in outcomes if outcome.enough]
@@ -144,8 +154,11 @@ def check_leaks(log: Log) -> list[Leak]:
         before = found.get(feature.source)
         if before is not None and before.stops:
             continue
-        leak = _leak_of(log, described, feature, outcomes, samples) or _value_leak(
-            feature, described.values[feature.name], _places(log, feature), thinned
+        leak = (
+            _written_after(log, described, feature, outcomes)
+            or _row_id(whole, feature, all_values[feature.name])
+            or _auc_leak(log, described, feature, samples)
+            or _value_leak(feature, described.values[feature.name], _places(log, feature), thinned)
         )
         if leak is not None and (before is None or leak.stops):
             found[feature.source] = leak
@@ -221,13 +234,8 @@ def _outcomes(log: Log) -> Iterator[_Outcome]:
         yield _Outcome("click", np.arange(len(log)), log.click == 1)
 
 
-def _leak_of(
-    log: Log,
-    described: Described,
-    feature: Feature,
-    outcomes: list[_Outcome],
-    samples: list[tuple[_Outcome, _Outcome]],
-) -> Leak | None:
+def _written_after(log: Log, described: Described, feature: Feature, outcomes: list[_Outcome]) -> Leak | None:
+    """Return a leak if a column is filled in, or late, only where an outcome is."""
     values = described.values[feature.name]
     place = _places(log, feature)
     filled, late = _filled(values), _late(log, described, feature)
@@ -238,8 +246,14 @@ def _leak_of(
             after = f"it is after '{log.time}' in"
             if leak := _only_where(feature, outcome, late[outcome.rows], "later", after):
                 return leak
-    if feature.role == "row" and (leak := _row_id(log, feature, values)):
-        return leak
+    return None
+
+
+def _auc_leak(
+    log: Log, described: Described, feature: Feature, samples: list[tuple[_Outcome, _Outcome]]
+) -> Leak | None:
+    """Return a leak if a feature alone ranks rows by an outcome."""
+    values, place = described.values[feature.name], _places(log, feature)
     for outcome, sample in samples:
         pair = log.cell[sample.rows].astype(np.uint64)
         looked, by = values.take(place[sample.rows]), ""
@@ -338,32 +352,46 @@ def _thinned(outcome: _Outcome) -> _Outcome:
 
 
 def _row_id(log: Log, feature: Feature, values: Values) -> Leak | None:
-    """A leak, if the values name the row."""
-    if isinstance(values, Bags) or isinstance(feature, TimePart):
+    """Return a leak if the values name the row."""
+    if feature.role != "row" or not isinstance(values, Texts | Numbers) or isinstance(feature, TimePart):
         return None
-    at = np.flatnonzero(~values.missing())
-    if len(at) < LEAST_ROWS:
+    known = sum(int((~values.take(piece).missing()).sum()) for piece in pieces(len(log)))
+    if known < LEAST_ROWS or (isinstance(values, Numbers) and not _may_be_names(values, known)):
         return None
-    keys = values.keys()[at].view(np.uint64)
-    if isinstance(values, Numbers):
-        # Whole numbers are names if they are distinct, and many or dense enough.
-        numbers = values.values[at]
-        dense = numbers.max() - numbers.min() < COUNTER_RANGE * len(numbers)
-        if (numbers != np.floor(numbers)).any() or not (dense or len(numbers) >= COUNTER_ROWS):
-            return None
     # All rows of some of the values: how often a value repeats does not depend on how many are looked at.
-    step = -(-len(at) // SAMPLE)
-    looked = np.flatnonzero(splitmix64(keys) % np.uint64(step) == 0)
-    some = keys[looked]
-    distinct = len(np.unique(some))
-    pair = log.cell[at[looked]].astype(np.uint64)
-    lines = len(np.unique(splitmix64(splitmix64(some) ^ pair)))
+    step = np.uint64(-(-known // SAMPLE))
+    keys, pairs = [], []
+    for piece in pieces(len(log)):
+        some = values.take(piece)
+        key = some.keys().view(np.uint64)
+        looked = ~some.missing() & (splitmix64(key) % step == 0)
+        if isinstance(some, Texts) and len(some.texts) > MOST_VALUES:
+            # The last text stands for all those that were too rare to be kept.
+            looked &= some.codes != len(some.texts) - 1
+        keys.append(key[looked])
+        cell = log.user[piece].astype(np.int64) * log.n_items + log.item[piece]
+        pairs.append(cell[looked].astype(np.uint64))
+    key, pair = np.concatenate(keys), np.concatenate(pairs)
+    distinct = len(np.unique(key))
+    lines = len(np.unique(splitmix64(splitmix64(key) ^ pair)))
     least = 1.0 if isinstance(values, Numbers) else ROW_ID_SHARE
-    if lines < LEAST_ROWS / 2 or distinct < least * lines or distinct * MOST_REPEATS < len(some):
+    if lines < LEAST_ROWS / 2 or distinct < least * lines or distinct * MOST_REPEATS < len(key):
         return None
-    share = distinct / len(some)
+    share = distinct / len(key)
     text = f"it has {share:.1%} as many values as rows: an id of the row, from which nothing can be learned"
     return Leak(feature.source, "id", None, text, share)
+
+
+def _may_be_names(numbers: Numbers, known: int) -> bool:
+    """Return whether numbers are whole, and dense or many enough to be names of rows."""
+    least, most = np.inf, -np.inf
+    for piece in pieces(len(numbers)):
+        some = numbers.values[piece]
+        some = some[~np.isnan(some)]
+        if (some != np.floor(some)).any():
+            return False
+        least, most = min(least, some.min(initial=np.inf)), max(most, some.max(initial=-np.inf))
+    return bool(most - least < COUNTER_RANGE * known) or known >= COUNTER_ROWS
 
 
 def _sampled(outcome: _Outcome) -> _Outcome:

@@ -13,24 +13,21 @@ from numpy.typing import NDArray
 
 from unskew.base.columns import (
     binary_column,
-    column_of,
     conversion_column,
-    frame_of,
     further_column,
     require_same_length,
 )
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require_choice
 from unskew.base.plain_text import listed
-from unskew.base.tables import index_levels
-from unskew.data.checks import names_of, require_outcomes, require_roles, resolve_duplicates
-from unskew.data.described import AUTO, Described, Sources, Wanted, described, sources_of, without_auto
+from unskew.data.arrays import Lines, lines_of
+from unskew.data.checks import names_of, require_outcomes, resolve_duplicates
+from unskew.data.described import Described, Sources, Wanted, described, sources_of, without_auto
 from unskew.data.digest import digest_of
-from unskew.data.encoders import Block, Encoders, Lines, lines_of
+from unskew.data.encoders import Block, Encoders
 from unskew.data.features import Features
 from unskew.data.known_propensity import actions_of, require_shown_rows, shown_probabilities
-from unskew.data.schema import ROLES_OF_IDS, Schema
-from unskew.data.values import arrow_of
+from unskew.data.schema import Schema
 from unskew.data.vocabulary import Vocabulary
 
 BLOCK_ROWS = 1 << 18
@@ -163,7 +160,6 @@ class Log:
         called = {"user": "user", "item": "item", "click": "click", "conversion": "conversion"}
         require_kinds(users, items, user_features, item_features, columns, names)
         called.update(names or {})
-        require_choice("space", space, ("matrix", "impressions"))
         require_choice("duplicates", duplicates, ("error", "max"))
         if getattr(user, "shape", None) == (0,) or (isinstance(user, list | tuple) and not user):
             raise DataError("the log is empty", remedy="give at least a few clicked rows")
@@ -172,21 +168,16 @@ class Log:
         user_code = users.encode(user)
         item_code = items.encode(item)
         n = len(user_code)
-        if known_propensity is not None:
-            require_shown_rows(known_propensity, columns, space, click is None)
-        elif actions is not None:
-            raise ParameterError(
-                "actions goes with known_propensity", remedy="name the column of the probabilities of showing"
-            )
-        elif click is None and space == "impressions" and not all_known:
-            raise DataError("the space 'impressions' needs a click for each row", remedy="give click=")
+        require_population(
+            space, columns or {}, known_propensity, actions, has_click=click is not None or all_known
+        )
         click_array = (
             np.ones(n, dtype=np.uint8)
             if click is None
             else binary_column(click, called["click"]).astype(np.uint8)
         )
         extra = {name: further_column(values, name) for name, values in (columns or {}).items()}
-        in_rows: dict[str, NDArray[Any]] = {"item": item_code, "click": click_array, **extra}
+        in_rows: dict[str, Any] = {"item": item_code, "click": click_array, **extra, **(sources or {})}
         for name, values in in_rows.items():
             require_same_length(n, len(values), called.get(name, name))
         conversion_array = (
@@ -197,16 +188,6 @@ class Log:
         if known_propensity is not None:
             extra[known_propensity] = shown_probabilities(extra[known_propensity], known_propensity)
             actions = actions_of(actions, item_code, len(items))
-        found = None
-        if features is not None:
-            of_rows = {**extra, **(sources or {})}
-            for name, values in (sources or {}).items():
-                require_same_length(n, len(values), name)
-            both = (user_features, item_features)
-            codes = (user_code, item_code)
-            found = described(
-                features, Sources(of_rows, *codes, (len(users), len(items)), space, both), {*ignore}
-            )
         log = cls(
             user=user_code,
             item=item_code,
@@ -220,13 +201,9 @@ class Log:
             columns=extra,
             known_propensity=known_propensity,
             actions=actions,
-            features=found,
             time=time,
         )
-        if space == "matrix":
-            log = resolve_duplicates(log, duplicates, called)
-        require_outcomes(log, called)
-        return log
+        return completed(log, {**extra, **(sources or {})}, features, ignore, duplicates, called)
 
     @classmethod
     def from_frame(
@@ -271,45 +248,14 @@ class Log:
         >>> [(field.name, field.kind, field.role) for field in log.schema.features]
         [('device', 'category', 'row')]
         """
-        table = frame_of(frame)
-        keep, ignore = names_of("keep", keep), names_of("ignore", ignore)
-        require_roles(user, item, click=click, conversion=conversion, time=time)
-        free = {*table.columns} - {user, item, known_propensity, time}
-        if click is None and known_propensity is None and "click" in free - {conversion}:
-            click = "click"
-        if conversion is None and "conversion" in free - {click}:
-            conversion = "conversion"
-        columns: dict[str, Any] = {
-            role: column_of(table, name, exact=role in ROLES_OF_IDS)
-            for role, name in (("user", user), ("item", item), ("click", click), ("conversion", conversion))
-            if name is not None
-        }
-        kept = (*keep, *([] if known_propensity is None else [known_propensity]))
-        taken = {user, item, click, conversion, known_propensity}
-        sources: dict[str, Any] = {}
-        if features is not None:
-            refuse_taken(features, {name for name in taken if name is not None})
-            sources = feature_sources(table, features, taken | {*ignore, *kept})
-            ignore = {*ignore, *kept} - set(sources)
-            time = time or next((name for name, column in sources.items() if is_time(column)), None)
-        if time is not None:
-            ignore, kept = {*ignore, time} - set(sources), (*dict.fromkeys((*kept, time)),)
-        return cls.from_arrays(
-            **columns,
-            columns={name: column_of(table, name) for name in kept},
-            features=features,
-            ignore=ignore,
-            sources=sources,
-            time=time,
-            known_propensity=known_propensity,
-            names={
-                "user": user,
-                "item": item,
-                "click": click or "click",
-                "conversion": conversion or "conversion",
-            },
-            **options,
+        from unskew.data.read import LogOptions, log_of
+        from unskew.data.source import FrameSource
+        from unskew.data.two_passes import LogColumns
+
+        asked = LogColumns(
+            user, item, click, conversion, known_propensity, keep, time, features=features, ignore=ignore
         )
+        return log_of(FrameSource(frame), asked, LogOptions(**options))
 
     def __len__(self) -> int:
         return len(self.user)
@@ -472,10 +418,10 @@ class Log:
         """Return the log with some of its rows; vocabularies and users' and items' features stay whole."""
         return replace(
             self,
-            user=self.user[rows],
-            item=self.item[rows],
-            click=self.click[rows],
-            conversion=None if self.conversion is None else self.conversion[rows],
+            user=lines_of(self.user, rows),
+            item=lines_of(self.item, rows),
+            click=lines_of(self.click, rows),
+            conversion=None if self.conversion is None else lines_of(self.conversion, rows),
             columns={name: lines_of(values, rows) for name, values in self.columns.items()},
             features=None if self.features is None else self.features.take(rows),
         )
@@ -511,22 +457,46 @@ def refuse_taken(features: Wanted, taken: set[str]) -> None:
             )
 
 
-def feature_sources(table: Any, features: Wanted, taken: set[str | None]) -> dict[str, Any]:
-    """The columns of a frame that features are made of, as Arrow arrays."""
-    names = sources_of(without_auto(features))
-    if AUTO in features:
-        metadata = getattr(getattr(table.to_native(), "schema", None), "metadata", None)
-        skipped = {*taken, *names, *index_levels(table.columns, metadata)}
-        names += [name for name in table.columns if name not in skipped]
-    for name in names:
-        if name not in table.columns:
-            column_of(table, name)  # Raises: the column is missing.
-    return {name: arrow_of(table[name], name) for name in names}
+def completed(
+    log: Log,
+    columns: Mapping[str, Any],
+    wanted: Wanted | None,
+    ignore: Iterable[str],
+    duplicates: Duplicates,
+    called: Mapping[str, str],
+) -> Log:
+    """Describe the features of a new log, and check it as a whole.
+
+    Parameters
+    ----------
+    columns
+        What features are made of, by name.
+    called
+        What the caller calls the columns.
+    """
+    if wanted is not None:
+        sizes, tables = (log.n_users, log.n_items), (log.user_features, log.item_features)
+        sources = Sources(columns, log.user, log.item, sizes, log.space, tables)
+        log = replace(log, features=described(wanted, sources, {*ignore}))
+    if log.space == "matrix":
+        log = resolve_duplicates(log, duplicates, called)
+    require_outcomes(log, called)
+    return log
 
 
-def is_time(column: Any) -> bool:
-    """Whether an Arrow array holds times, one for each row."""
-    return column.null_count == 0 and str(column.type).startswith(("timestamp", "date"))
+def require_population(
+    space: str, columns: Iterable[str], known_propensity: str | None, actions: int | None, *, has_click: bool
+) -> None:
+    """Raise an error for a space that does not go with what is known of its rows."""
+    require_choice("space", space, ("matrix", "impressions"))
+    if known_propensity is not None:
+        require_shown_rows(known_propensity, columns, space, not has_click)
+    elif actions is not None:
+        raise ParameterError(
+            "actions goes with known_propensity", remedy="name the column of the probabilities of showing"
+        )
+    elif not has_click and space == "impressions":
+        raise DataError("the space 'impressions' needs a click for each row", remedy="give click=")
 
 
 FIT_A_LOG = "give data.train of a dataset, or make one with us.read_log or us.Log.from_frame"

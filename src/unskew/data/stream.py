@@ -6,7 +6,9 @@ It knows files, columns and types; what the values mean is left to those who tak
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,16 +33,15 @@ from unskew.base.tables import (
     name_undecodable,
     open_arrow,
     open_csv,
+    opened,
     reading,
     require_columns,
     typed_schema,
 )
-from unskew.data.ahead import ahead
 from unskew.data.file_types import ArrowSchema, require_numbers, require_readable, schema_of
 
 RecordBatch = Any
 """A ``pyarrow.RecordBatch``; pyarrow ships no types."""
-S = TypeVar("S")
 T = TypeVar("T")
 
 BATCH_ROWS = 1 << 20
@@ -109,6 +110,7 @@ def stream(
     columns: Sequence[str] | None,
     numbers: Sequence[str],
     text: Sequence[str] = (),
+    types: Mapping[Any, Mapping[str, Any]] | None = None,
 ) -> Iterator[FileBatch]:
     """Batches of all files, one after the other; the next are read while one is worked on.
 
@@ -121,6 +123,8 @@ def stream(
         are text as it stands there.
     text
         Those that must hold one value a row.
+    types
+        Of columns of CSV files, by file.
     """
     sizes = np.array([_size(file) for file in files], dtype=np.float64)
     before = np.cumsum(sizes) - sizes
@@ -129,13 +133,33 @@ def stream(
         start = 0
         for index, file in enumerate(files):
             first_row = 0
-            for record, share in _batches(file, columns, numbers, text):
+            for record, share in _batches(file, columns, numbers, text, (types or {}).get(file, {})):
                 done = (before[index] + share * sizes[index]) / sizes.sum()
                 yield FileBatch(file, first_row, start, record, float(done))
                 first_row += record.num_rows
                 start += record.num_rows
 
-    return ahead(numbered(), 1 if columns is None or text else BATCHES_AHEAD)
+    return _ahead(numbered(), 1 if columns is None or text else BATCHES_AHEAD)
+
+
+def _ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+    """Yield the same items, ``depth`` of which another thread makes before they are asked for, from now on.
+
+    What goes wrong there is raised here; the thread ends, after the item that it is at, once no more are
+    asked for.
+    """
+    pool = ThreadPoolExecutor(1)
+    pending = deque(pool.submit(next, items, None) for _ in range(depth))
+
+    def given() -> Iterator[T]:
+        try:
+            while (item := pending.popleft().result()) is not None:
+                pending.append(pool.submit(next, items, None))
+                yield item
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    return given()
 
 
 def tracked(batches: Iterator[FileBatch], progress: Progress, what: str) -> Iterator[FileBatch]:
@@ -213,7 +237,7 @@ def _size(file: Source) -> int:
     if isinstance(file, FrameInMemory):
         return max(int(file.table.nbytes), 1)
     with reading(file):
-        return file.stat().st_size
+        return file.stat().st_size if isinstance(file, Path) else int(file.stamp[0])
 
 
 def _batches(
@@ -221,6 +245,7 @@ def _batches(
     columns: Sequence[str] | None,
     numbers: Sequence[str],
     text: Sequence[str],
+    types: Mapping[str, Any],
 ) -> Iterator[tuple[RecordBatch, float]]:
     """Yield the batches of a file, and the share of it that is read after each."""
     wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
@@ -234,12 +259,12 @@ def _batches(
         return
     with reading(file) as delimiter:
         if delimiter is not None:
-            yield from _csv_batches(file, delimiter, columns, numbers, text)
+            yield from _csv_batches(file, delimiter, columns, numbers, text, types)
             return
         schema = typed_schema(file)
         require_readable(schema, wanted, numbers, text, file)
         named = None if columns is None else wanted
-        if is_arrow(file):
+        if isinstance(file, Path) and is_arrow(file):
             yield from _arrow_batches(file, named)
         else:
             yield from _parquet_batches(file, named, schema)
@@ -266,9 +291,14 @@ def _parquet_batches(
     file: Path, columns: Sequence[str] | None, schema: ArrowSchema
 ) -> Iterator[tuple[RecordBatch, float]]:
     read = list(schema) if columns is None else [schema.field(name) for name in columns]
-    with pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=parquet_buffer(len(read))) as source:
-        rows, done = source.metadata.num_rows, 0
-        pieces = source.iter_batches(piece_rows(read, source.metadata), columns=columns)
+    with (
+        opened(file) as source,
+        pa.parquet.ParquetFile(
+            source, pre_buffer=False, buffer_size=max(min(BUFFER_BYTES, BATCH_BYTES // max(len(read), 1)), 1)
+        ) as parquet,
+    ):
+        rows, done = parquet.metadata.num_rows, 0
+        pieces = parquet.iter_batches(piece_rows(read, parquet.metadata), columns=columns)
         for record in joined(pieces):
             done += record.num_rows
             yield record, done / rows
@@ -327,12 +357,13 @@ def _csv_batches(
     columns: Sequence[str] | None,
     numbers: Sequence[str],
     text: Sequence[str],
+    types: Mapping[str, Any],
 ) -> Iterator[tuple[RecordBatch, float]]:
     schema = schema_of(file, numbers=numbers)
     wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
     require_columns(wanted, schema.names, file)
     require_numbers(schema, numbers, file)
-    kinds = {field.name: field.type for field in schema}
+    kinds = {field.name: types.get(field.name, field.type) for field in schema}
     blocks = max(file.stat().st_size / tables.CSV_BLOCK_BYTES, 1.0)
     try:
         with open_csv(file, delimiter, None if columns is None else wanted, kinds) as reader:

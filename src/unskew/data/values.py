@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.base.columns import LARGEST_EXACT_FLOAT, is_utf8, require_utf8, unknown_zone
+from unskew.base.columns import LARGEST_EXACT_FLOAT, is_text, is_utf8, require_utf8, unknown_zone
 from unskew.base.errors import DataError
 from unskew.base.numbers import without_mask
 from unskew.base.seeds import splitmix64
-from unskew.data.distinct import TEXT
+from unskew.data.arrays import Lines, empty_like, lines_of, pieces
+from unskew.data.distinct import TEXT, as_numpy
 from unskew.data.kinds import Feature, TimePart
-
-Rows = NDArray[np.integer[Any]] | NDArray[np.bool_]
 
 MISSING = -1
 """The code of a text that is not there, and the number of a row that is not there."""
@@ -34,31 +33,26 @@ class Texts:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def take(self, rows: Rows) -> Texts:
-        """Those of some rows; row :data:`MISSING` has none."""
-        if rows.dtype == np.bool_:
-            return Texts(self.codes[rows], self.texts)
-        return Texts(np.where(rows == MISSING, MISSING, self.codes[rows]).astype(np.int32), self.texts)
+    def take(self, rows: Lines) -> Texts:
+        """Return those of some rows; row :data:`MISSING` has none."""
+        return Texts(_taken(self.codes, rows, np.int32(MISSING)), self.texts)
 
     def missing(self) -> NDArray[np.bool_]:
-        """Where there is none."""
+        """Return where there is none."""
         return np.asarray(self.codes == MISSING)
 
     def keys(self) -> NDArray[np.int64]:
-        """Equal where the values are."""
+        """Return numbers that are equal where the values are."""
         return self.codes.astype(np.int64)
 
-    def missing_share(self) -> float:
-        """Of the rows, those without."""
-        return _share(self.missing())
-
     def counts(self) -> NDArray[np.int64]:
-        """How often each text is there."""
-        return np.bincount(self.codes[self.codes != MISSING], minlength=len(self.texts))
+        """Count how often each text is there."""
+        return _counted(self.codes, len(self.texts))
 
     def example(self) -> str:
-        """The most frequent."""
-        return str(self.texts[int(self.counts().argmax())]) if (self.codes != MISSING).any() else ""
+        """Return the most frequent text."""
+        counts = self.counts()
+        return str(self.texts[int(counts.argmax())]) if counts.any() else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,29 +64,19 @@ class Numbers:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, rows: Rows) -> Numbers:
-        """Those of some rows; row :data:`MISSING` has none."""
-        taken = self.values[rows]
-        return Numbers(taken if rows.dtype == np.bool_ else np.where(rows == MISSING, np.nan, taken))
+    def take(self, rows: Lines) -> Numbers:
+        """Return those of some rows; row :data:`MISSING` has none."""
+        return Numbers(_taken(self.values, rows, np.float64(np.nan)))
 
     def missing(self) -> NDArray[np.bool_]:
-        """Where there is none."""
+        """Return where there is none."""
         return np.isnan(self.values)
 
-    def missing_share(self) -> float:
-        """Of the rows, those without."""
-        return _share(self.missing())
-
     def keys(self) -> NDArray[np.int64]:
-        """Equal where the values are."""
+        """Return numbers that are equal where the values are."""
         # −0 is 0, and one NaN is as good as another.
         plain = np.where(np.isnan(self.values), np.nan, self.values + 0.0)
         return plain.view(np.int64)
-
-    def example(self) -> str:
-        """The median."""
-        known = self.values[~np.isnan(self.values)]
-        return f"{np.median(known):.4g}" if len(known) else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,39 +95,44 @@ class Bags:
         """Texts of each row."""
         return np.diff(self.starts)
 
-    def take(self, rows: Rows) -> Bags:
-        """Those of some rows; row :data:`MISSING` has none."""
+    def take(self, rows: Lines) -> Bags:
+        """Return those of some rows; row :data:`MISSING` has none."""
+        if isinstance(rows, slice):
+            starts = self.starts[rows.start or 0 : (len(self) if rows.stop is None else rows.stop) + 1]
+            return Bags(starts - starts[0], self.codes[starts[0] : starts[-1]], self.texts)
         at = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        lengths = np.where(at == MISSING, 0, self.lengths[at])
+        lengths = np.where(at == MISSING, 0, self.starts[at + 1] - self.starts[at])
         starts = np.concatenate([[0], np.cumsum(lengths)])
-        place = np.repeat(self.starts[at] - starts[:-1], lengths) + np.arange(starts[-1])
-        return Bags(starts, self.codes[place], self.texts)
+        codes = empty_like(self.codes, (int(starts[-1]),), np.int32)
+        for piece in pieces(len(at)):
+            first, last = starts[piece.start], starts[piece.stop]
+            shift = np.repeat(self.starts[at[piece]] - starts[piece], lengths[piece])
+            codes[first:last] = self.codes[shift + np.arange(first, last)]
+        return Bags(starts, codes, self.texts)
 
     def missing(self) -> NDArray[np.bool_]:
-        """Where there is none."""
-        return np.asarray(self.lengths == 0)
-
-    def missing_share(self) -> float:
-        """Of the rows, those without."""
-        return _share(self.missing())
+        """Return where there is none."""
+        return np.asarray(self.starts[1:] == self.starts[:-1])
 
     def longest(self) -> int:
-        """Texts of the row with the most."""
-        return int(self.lengths.max(initial=1))
+        """Return how many texts the longest list has."""
+        return max(
+            (int(np.diff(self.starts[p.start : p.stop + 1]).max()) for p in pieces(len(self))), default=1
+        )
 
     def keys(self) -> NDArray[np.int64]:
-        """Equal where the lists are (but for the order, and a chance of 2⁻⁶⁴)."""
+        """Return numbers that are equal where the lists are (but for the order, and a chance of 2⁻⁶⁴)."""
         mixed = splitmix64(np.arange(int(self.codes.max(initial=0)) + 1, dtype=np.uint64))
         running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed[self.codes])])
         return np.asarray(running[self.starts[1:]] - running[self.starts[:-1]]).view(np.int64)
 
     def counts(self) -> NDArray[np.int64]:
-        """How often each text is there."""
-        return np.bincount(self.codes, minlength=len(self.texts))
+        """Count how often each text is there."""
+        return _counted(self.codes, len(self.texts))
 
     def example(self) -> str:
-        """The first list that is not empty, its first three values."""
-        filled = np.flatnonzero(self.lengths)
+        """Return the first list that is not empty, its first three values."""
+        filled = np.flatnonzero(~self.missing())
         if not len(filled):
             return ""
         first = self.codes[self.starts[filled[0]] : self.starts[filled[0] + 1]]
@@ -153,99 +142,32 @@ class Bags:
 Values = Texts | Numbers | Bags
 
 
-@dataclass(frozen=True, eq=False)
-class TextTally:
-    """What was counted of texts, or of lists of texts, whose rows are not at hand: enough for an encoder."""
-
-    texts: NDArray[Any]
-    tally: NDArray[np.int64]
-    missing_of: float
-    """Share of the rows without one."""
-    shown: str
-    longest_of: int = 1
-
-    def counts(self) -> NDArray[np.int64]:
-        """How often each text is there."""
-        return self.tally
-
-    def missing_share(self) -> float:
-        """Of the rows, those without."""
-        return self.missing_of
-
-    def longest(self) -> int:
-        """Texts of the row with the most."""
-        return self.longest_of
-
-    def example(self) -> str:
-        """One of them."""
-        return self.shown
+def missing_share(values: Values) -> float:
+    """Return the share of the rows without a value."""
+    missing = sum(int(values.take(piece).missing().sum()) for piece in pieces(len(values)))
+    return missing / len(values) if len(values) else 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class NumberSample(Numbers):
-    """Some of the numbers of rows that are not at hand."""
-
-    missing_of: float
-    """Share of all the rows without one."""
-
-    def missing_share(self) -> float:
-        """Of the rows, those without."""
-        return self.missing_of
+def _taken(array: NDArray[Any], rows: Lines, missing: Any) -> NDArray[Any]:
+    if isinstance(rows, slice) or rows.dtype == np.bool_ or not (rows == MISSING).any():
+        return lines_of(array, rows)
+    return np.where(rows == MISSING, missing, array[rows])
 
 
-def _share(which: NDArray[np.bool_]) -> float:
-    return float(which.mean()) if len(which) else 0.0
-
-
-def joined(parts: Sequence[Values]) -> Values:
-    """The rows of all parts, which are of one kind; texts have the same codes in all."""
-    first = parts[0]
-    if isinstance(first, Numbers):
-        return Numbers(np.concatenate([each.values for each in parts if isinstance(each, Numbers)]))
-    coded = [each for each in parts if not isinstance(each, Numbers)]
-    codes, texts = np.concatenate([each.codes for each in coded]), coded[-1].texts
-    if isinstance(first, Texts):
-        return Texts(codes, texts)
-    lengths = [each.lengths for each in coded if isinstance(each, Bags)]
-    return Bags(np.concatenate([[0], np.cumsum(np.concatenate(lengths))]), codes, texts)
-
-
-def united(parts: Sequence[Values]) -> Values:
-    """The same where texts have codes of their own in each part: codes of one list of them all."""
-    coded = [each for each in parts if not isinstance(each, Numbers)]
-    if not coded:
-        return joined(parts)
-    texts = np.concatenate([each.texts for each in coded])
-    one = pa.array(texts.astype(object), type=pa.large_string()).dictionary_encode()
-    # The last place is where code −1 looks.
-    ends = np.cumsum([len(each.texts) for each in coded])[:-1]
-    places = [np.append(each, MISSING).astype(np.int32) for each in np.split(one.indices.to_numpy(), ends)]
-    names = np.array(one.dictionary.to_pylist(), dtype=TEXT)
-    return joined(
-        [
-            replace(each, codes=place[each.codes], texts=names)
-            for each, place in zip(coded, places, strict=True)
-        ]
-    )
-
-
-def letters_of(values: Values) -> int:
-    """How many letters the texts have; numbers have none."""
-    return 0 if isinstance(values, Numbers) else int(np.strings.str_len(values.texts).sum())
-
-
-def no_values(feature: Feature) -> Values:
-    """Of no rows."""
-    if feature.kind == "number":
-        return Numbers(np.empty(0))
-    codes, texts = np.empty(0, dtype=np.int32), np.empty(0, dtype=TEXT)
-    return Bags(np.zeros(1, dtype=np.int64), codes, texts) if feature.kind == "bag" else Texts(codes, texts)
+def _counted(codes: NDArray[np.int32], size: int) -> NDArray[np.int64]:
+    total = np.zeros(size, dtype=np.int64)
+    for piece in pieces(len(codes)):
+        # The first place counts what is missing.
+        total += np.bincount(codes[piece] + 1, minlength=size + 1)[1:]
+    return total
 
 
 def arrow_of(column: Any, name: str) -> Any:
     """A column of any library as one ``pyarrow.Array``."""
-    if hasattr(column, "to_arrow"):
-        column = column.to_arrow()
+    try:
+        column = column.to_arrow() if hasattr(column, "to_arrow") else column
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise _of_several_types(name, error) from error
     if isinstance(column, pa.ChunkedArray):
         return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if isinstance(column, pa.Array):
@@ -256,23 +178,43 @@ def arrow_of(column: Any, name: str) -> Any:
             values = values.astype(object)
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise DataError(
-            f"its values are of several types ({str(error).splitlines()[0]})",
-            where=f"column '{name}'",
-            remedy="write the column with one type, or leave it out (ignore)",
-        ) from error
+        raise _of_several_types(name, error) from error
+
+
+def _of_several_types(name: str, error: Exception) -> DataError:
+    return DataError(
+        f"its values are of several types ({str(error).splitlines()[0]})",
+        where=f"column '{name}'",
+        remedy="write the column with one type, or leave it out (ignore)",
+    )
+
+
+class CodedColumn(NamedTuple):
+    """A column of texts, or of lists of texts, with codes of its own."""
+
+    codes: NDArray[np.int32]
+    texts: Any
+    """A ``pyarrow.Array`` of large_string, each text once."""
+    starts: NDArray[np.int64] | None = None
+    """Where each list begins, and the last ends."""
 
 
 def values_of(feature: Feature, column: Any) -> Values:
-    """A column as the values of a feature; a type that the kind cannot be made of is an error."""
+    """Return a column as the values of a feature; a type that the kind cannot be made of is an error."""
     array = arrow_of(column, feature.source)
     if isinstance(feature, TimePart):
         return time_part(array, feature)
     if feature.kind == "number":
         return _numbers(array, feature.source)
-    if feature.kind == "bag":
-        return _bags(array, feature.source)
-    return _texts(array, feature.source)
+    coded = coded_column(feature, array)
+    if coded.starts is None:
+        return Texts(coded.codes, as_numpy(coded.texts))
+    return Bags(coded.starts, coded.codes, as_numpy(coded.texts))
+
+
+def coded_column(feature: Feature, array: Any) -> CodedColumn:
+    """Return a column of a category or a bag with codes of its own."""
+    return _lists(array, feature.source) if feature.kind == "bag" else _texts(array, feature.source)
 
 
 def as_column(values: Values) -> Any:
@@ -290,14 +232,7 @@ def time_part(array: Any, feature: TimePart) -> Texts:
     """The hour of the day (0 to 23) or the day of the week (0 is Monday)."""
     import pyarrow.compute as pc
 
-    if not (pa.types.is_timestamp(array.type) or pa.types.is_date(array.type)):
-        raise DataError(
-            f"holds {array.type}, not times",
-            where=f"column '{feature.source}'",
-            remedy="write it as a timestamp, or declare it as a Number or a Category",
-        )
-    if pa.types.is_date(array.type):
-        array = array.cast(pa.timestamp("s"))
+    array = _as_times(array, feature.source)
     try:
         part = pc.hour(array) if feature.part == "hour" else pc.day_of_week(array)
     except pa.ArrowInvalid:
@@ -306,23 +241,53 @@ def time_part(array: Any, feature: TimePart) -> Texts:
     return Texts(codes, np.array([str(each) for each in range(24 if feature.part == "hour" else 7)], TEXT))
 
 
+def is_text_of_times(array: Any) -> bool:
+    """Return whether all texts of a column are times as ISO 8601 writes them, and there are some."""
+    try:
+        return len(array.drop_null().cast(pa.timestamp("us"))) > 0
+    except pa.ArrowInvalid:
+        return False
+
+
+def _as_times(array: Any, name: str) -> Any:
+    """Return times, dates and texts of these as timestamps."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        array, kind = array.dictionary_decode(), kind.value_type
+    if pa.types.is_timestamp(kind):
+        return array
+    if pa.types.is_date(kind):
+        return array.cast(pa.timestamp("s"))
+    problem = f"holds {kind}, not times"
+    if is_text(kind):
+        try:
+            return array.cast(pa.timestamp("us"))
+        except pa.ArrowInvalid as error:
+            problem = f"holds text that is no time: {str(error).splitlines()[0]}"
+    raise DataError(
+        problem,
+        where=f"column '{name}'",
+        remedy="write it as a timestamp, or declare it as a Number or a Category",
+    )
+
+
 def times_of(column: Any, name: str) -> NDArray[np.datetime64]:
     """A column of times, in UTC where it has a zone; NaT where there is none."""
     import pyarrow.compute as pc
 
-    array = arrow_of(column, name)
-    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
+    array = _as_times(arrow_of(column, name), name)
+    if array.type.tz is not None:
         array = pc.cast(array, pa.timestamp(array.type.unit))
     return np.asarray(array.to_numpy(zero_copy_only=False)).astype("datetime64[us]")
 
 
-def _texts(array: Any, name: str, row_of: Callable[[int], int] = int) -> Texts:
+def _texts(array: Any, name: str, row_of: Callable[[int], int] = int) -> CodedColumn:
     # Fewer values are written as text once they are distinguished.
     coded = _plain(array, name).dictionary_encode()
     if not is_utf8(coded.dictionary):
         require_utf8(array, name, row_of)
     codes = coded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
-    return Texts(codes, np.array(_written(coded.dictionary).to_pylist(), dtype=TEXT))
+    return CodedColumn(codes, _written(coded.dictionary))
 
 
 def _written(values: Any) -> Any:
@@ -414,7 +379,7 @@ def _are_vectors(kind: Any, lists: Any, lengths: NDArray[np.int64]) -> bool:
     return pc.all(_is_whole(lists.flatten().cast(pa.float64()))).as_py() is False
 
 
-def _bags(array: Any, name: str) -> Bags:
+def _lists(array: Any, name: str) -> CodedColumn:
     kind = array.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
         raise DataError(
@@ -436,5 +401,5 @@ def _bags(array: Any, name: str) -> Bags:
         # A missing value inside of a list is none.
         kept = inside.codes != MISSING
         running = np.concatenate([[0], np.cumsum(kept)])
-        starts, inside = running[starts], inside.take(kept)
-    return Bags(starts, inside.codes, inside.texts)
+        starts, inside = running[starts], inside._replace(codes=inside.codes[kept])
+    return inside._replace(starts=starts)

@@ -14,7 +14,7 @@ from unskew.base.errors import DataError
 from unskew.base.estimator import require_choice
 from unskew.base.numbers import without_mask
 from unskew.base.seeds import splitmix64
-from unskew.data.distinct import AT_ONCE, NOWHERE, TEXT, Places, as_arrow, hashes_of
+from unskew.data.distinct import AT_ONCE, NOWHERE, TEXT, ValueIndex, as_arrow, hashes_of
 
 Unseen = Literal["error", "nan"]
 
@@ -144,14 +144,14 @@ class Vocabulary:
         return places
 
     @cached_property
-    def _numbers(self) -> Places:
+    def _numbers(self) -> ValueIndex:
         """The ids as whole numbers, for look-ups where they lie too far apart for a table of codes."""
-        return Places(as_arrow(self.ids))
+        return ValueIndex(as_arrow(self.ids))
 
     @cached_property
-    def _texts(self) -> Places:
+    def _texts(self) -> ValueIndex:
         """The ids as text, for look-ups."""
-        return Places(as_arrow(self.ids.astype(TEXT)))
+        return ValueIndex(as_arrow(self.ids.astype(TEXT)))
 
     @cached_property
     def hashes(self) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from unskew.base.plain_text import listed
 from unskew.base.seeds import Replica
 from unskew.data import Encoders, Field, Log, Schema
 from unskew.data.digest import digest_of
-from unskew.data.distinct import Places, as_arrow
+from unskew.data.distinct import ValueIndex, as_arrow
 from unskew.data.encoder import FIRST_CODE, CodeEncoder, Encoder
 from unskew.data.splitting import SplitBy
 from unskew.data.vocabulary import UNSEEN_CODE, Vocabulary
@@ -329,7 +329,7 @@ def _of_values(old: CodeEncoder, new: CodeEncoder, called: str) -> CodeMap:
     if len(new.vocabulary):
         at = np.full(len(new.vocabulary), UNSEEN_CODE, dtype=np.int64)
         if len(old.vocabulary):
-            at = Places(as_arrow(old.vocabulary)).find(as_arrow(new.vocabulary))
+            at = ValueIndex(as_arrow(old.vocabulary)).find(as_arrow(new.vocabulary))
     kept = int((at != UNSEEN_CODE).sum())
     codes = np.append(np.arange(FIRST_CODE), np.where(at == UNSEEN_CODE, UNSEEN_CODE, at + FIRST_CODE))
     return CodeMap(codes, Carried(kept, len(at) - kept, len(old.vocabulary) - kept))

@@ -13,9 +13,8 @@ from unskew.base.registry import DATASETS
 from unskew.base.tables import expand_paths, read_table
 from unskew.data import Bag, Number, Wanted
 from unskew.data.datasets.dataset import Dataset, Protocol
-from unskew.data.datasets.files import read_log
-from unskew.data.datasets.streams import stream_log
 from unskew.data.datasets.synthetic import Truth
+from unskew.data.read import read_log
 
 __all__ = [
     "DATASETS",
@@ -26,7 +25,6 @@ __all__ = [
     "load",
     "read_log",
     "read_table",
-    "stream_log",
 ]
 
 

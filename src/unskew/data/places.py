@@ -1,4 +1,4 @@
-"""Where Parquet files lie: paths, folders and globs of this machine, or of one of pyarrow's file systems."""
+"""Where files lie: paths, folders and globs of this machine, or of one of pyarrow's file systems."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -36,19 +35,29 @@ OF_THIS_MACHINE = "file://"
 class FileElsewhere:
     """A file that one of pyarrow's file systems opens."""
 
-    system: Any
+    system: Any = field(compare=False)
     path: str
     uri: str
 
     def __str__(self) -> str:
         return self.uri
 
+    def open(self) -> Any:
+        """Open it for reading."""
+        return self.system.open_input_file(self.path)
+
+    @property
+    def stamp(self) -> tuple[int, int | None]:
+        """Its size, and when it changed; None where nobody knows."""
+        info = self.system.get_file_info(self.path)
+        return info.size, info.mtime_ns
+
 
 File = Path | FileElsewhere
 
 
-def parquet_files(paths: Paths) -> list[File]:
-    """The Parquet files of paths, folders and globs, here or elsewhere (``s3://bucket/logs/**/*.parquet``).
+def files_of(paths: Paths) -> list[File]:
+    """Return the files of paths, folders and globs, here or elsewhere (``s3://bucket/logs/**/*.parquet``).
 
     A place with a scheme is opened by pyarrow's file system of that scheme, but ``file://`` is a path like
     any other; ``s3://`` and ``gs://`` are tested with other systems in their place. What counts in folders
@@ -83,23 +92,13 @@ def parquet_files(paths: Paths) -> list[File]:
 
     require_once(files, identity)
     for file in files:
-        if not str(file).lower().endswith(PARQUET_SUFFIXES):
+        if not isinstance(file, Path) and not file.path.lower().endswith(PARQUET_SUFFIXES):
             raise DataError(
-                "only Parquet files are streamed",
+                "only Parquet files are read from elsewhere",
                 where=str(file),
-                remedy="write Parquet, or read the file as a whole (without --stream)",
+                remedy="write Parquet, or copy the file to this machine",
             )
     return files
-
-
-@contextmanager
-def source_of(file: File) -> Iterator[Any]:
-    """What pyarrow reads a file from."""
-    if isinstance(file, Path):
-        yield file
-        return
-    with file.system.open_input_file(file.path) as opened:
-        yield opened
 
 
 def _elsewhere(uri: str) -> list[FileElsewhere]:

@@ -1,4 +1,4 @@
-"""Places of Parquet files: a URI means what the path does, and no row counts twice."""
+"""Places of files: a URI means what the path does, and no row counts twice."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew.base.errors import DataError, ParameterError
-from unskew.data import parquet_places
-from unskew.data.parquet_places import parquet_files
-from unskew.data.row_groups import RowGroups
+from unskew.data import places
+from unskew.data.places import files_of
+from unskew.data.read import read_log
 
 
 def write(*files: Path) -> None:
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"n": [1, 2]}), file)
+        pq.write_table(pa.table({"user": [1, 2], "item": [1, 2]}), file)
 
 
 def names(folder: Path, place: Any) -> list[str]:
-    return [str(file).partition(f"{folder}/")[2] for file in parquet_files(place)]
+    return [str(file).partition(f"{folder}/")[2] for file in files_of(place)]
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         system = pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem())
         return system, unquote(uri.removeprefix("cloud://bucket").lstrip("/"))
 
-    monkeypatch.setattr(parquet_places, "system_of", system_of)
+    monkeypatch.setattr(places, "system_of", system_of)
     return tmp_path
 
 
@@ -75,9 +75,7 @@ def test_a_uri_of_this_machine_means_what_the_path_means(folder: Path, glob: str
 def test_globs_elsewhere_mean_what_they_mean_here(
     elsewhere: Path, folder: Path, glob: str, found: list[str]
 ) -> None:
-    assert [str(file) for file in parquet_files(f"cloud://bucket/{glob}")] == [
-        f"cloud://{each}" for each in found
-    ]
+    assert [str(file) for file in files_of(f"cloud://bucket/{glob}")] == [f"cloud://{each}" for each in found]
 
 
 @pytest.mark.parametrize(
@@ -87,20 +85,20 @@ def test_names_are_found_as_they_are_written(elsewhere: Path, name: str) -> None
     write(elsewhere / name)
     place = elsewhere / name
     for uri in (f"file://{place}", f"file://localhost{place}", f"file://{quote(str(place))}"):
-        assert parquet_files(uri) == [place]
-    assert parquet_files(f"file://{quote(str(place.parent))}") == [place]
-    (file,) = parquet_files(f"cloud://bucket/{quote(name)}")
-    assert sum(RowGroups.of(f"cloud://bucket/{quote(name)}").sizes) == 2
+        assert files_of(uri) == [place]
+    assert files_of(f"file://{quote(str(place.parent))}") == [place]
+    (file,) = files_of(f"cloud://bucket/{quote(name)}")
+    assert len(read_log(f"cloud://bucket/{quote(name)}")) == 2
     assert str(file) == f"cloud://{name}"
 
 
 def test_a_percent_sign_that_escapes_nothing_is_one_of_the_name() -> None:
-    assert parquet_places.system_of("mock:///logs/100%.parquet")[1] == "logs/100%.parquet"
-    assert parquet_places.system_of("mock:///logs/a%20b c.parquet")[1] == "logs/a b c.parquet"
+    assert places.system_of("mock:///logs/100%.parquet")[1] == "logs/100%.parquet"
+    assert places.system_of("mock:///logs/a%20b c.parquet")[1] == "logs/a b c.parquet"
 
 
 def test_a_file_under_two_names_is_refused(elsewhere: Path, folder: Path) -> None:
-    for places in (
+    for given in (
         [folder / "a.parquet", f"file://{folder}/a.parquet"],
         [f"file://{folder}/a.parquet", f"file://{folder}/*.parquet"],
         [f"file://{folder}", str(folder)],
@@ -108,12 +106,12 @@ def test_a_file_under_two_names_is_refused(elsewhere: Path, folder: Path) -> Non
         ["cloud://bucket/*.parquet", "cloud://bucket"],
     ):
         with pytest.raises(DataError, match=r"\.parquet: is (given twice|the same file as)"):
-            parquet_files(places)
+            files_of(given)
 
 
 def test_files_come_in_the_order_of_their_places(elsewhere: Path, folder: Path) -> None:
-    places = [folder / "b.pq", "cloud://bucket/a.parquet", f"file://{folder}/day=1"]
-    assert [str(each).rpartition("/")[2] for each in parquet_files(places)] == [
+    given = [folder / "b.pq", "cloud://bucket/a.parquet", f"file://{folder}/day=1"]
+    assert [str(each).rpartition("/")[2] for each in files_of(given)] == [
         "b.pq",
         "a.parquet",
         "c.parquet",
@@ -123,12 +121,12 @@ def test_files_come_in_the_order_of_their_places(elsewhere: Path, folder: Path) 
 def test_what_is_no_place_is_told(folder: Path) -> None:
     for wrong in (None, 3, b"a.parquet", [None], {"a": 1}):
         with pytest.raises(ParameterError, match="is not a path"):
-            parquet_files(wrong)  # type: ignore[arg-type]
+            files_of(wrong)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="the list of paths is empty"):
-        parquet_files([])
+        files_of([])
     with pytest.raises(DataError, match=r"file://logs/a\.parquet: is no path of this machine"):
-        parquet_files("file://logs/a.parquet")
+        files_of("file://logs/a.parquet")
     with pytest.raises(DataError, match="no such file"):
-        parquet_files(f"file://{folder}/nothing")
+        files_of(f"file://{folder}/nothing")
     with pytest.raises(DataError, match="nothing://a: cannot be read"):
-        parquet_files("nothing://a")
+        files_of("nothing://a")

@@ -1,0 +1,324 @@
+"""Logs that were encoded once: folders of plain arrays, mapped by the next run on the same files.
+
+A log is found again by the bytes of its files and by how it was read. A file is read again for its digest
+where its size or its time of change is another. A folder is written beside its place and moved into it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+from numpy.typing import NDArray
+
+from unskew import __version__
+from unskew.base.errors import DataError
+from unskew.base.files import Lock, write_json
+from unskew.base.tables import opened
+from unskew.data.described import Described
+from unskew.data.digest import digest_of
+from unskew.data.distinct import TEXT, as_arrow, as_numpy
+from unskew.data.kinds import feature_from_dict
+from unskew.data.log import Log
+from unskew.data.source import FileSource
+from unskew.data.values import Bags, Numbers, Texts, Values
+from unskew.data.vocabulary import Vocabulary
+
+FORMAT = 1
+CACHE_BYTES = 100 * 10**9
+"""Bytes of all logs of a cache: where there are more, those that were not used for longest are removed."""
+
+FILES, DESCRIPTION = "files.json", "log.json"
+PARTIAL, LOCK = ".partial", ".lock"
+NO_CACHE = "none"
+"""In the place of a folder: large arrays lie in a temporary one, which is gone with the process."""
+
+READ_BYTES = 1 << 22
+
+
+def cache_folder(folder: str | Path | None = None) -> Path:
+    """Return the folder of a cache, which is made if it is not there; None is the user's own.
+
+    Examples
+    --------
+    >>> cache_folder().name
+    'unskew'
+    """
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    path = home / "unskew" if folder is None else Path(folder).expanduser()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"no cache can be made there: {error.strerror}",
+            where=str(path),
+            remedy="name another folder with cache= (--cache DIR)",
+        ) from error
+    return path
+
+
+def clear_cache(folder: str | Path | None = None) -> int:
+    """Remove all logs of a cache; return how many bytes that made free."""
+    return sum(_remove(each) for each in _logs(cache_folder(folder)))
+
+
+@contextmanager
+def temporary_folder(cache: str | Path | None) -> Iterator[Callable[[int], Path]]:
+    """Give what makes a folder for large arrays, whose files are gone with the last array of them."""
+    made: list[Path] = []
+
+    def make(size: int) -> Path:
+        parent = None if cache in (None, NO_CACHE) else cache_folder(cache)
+        made.append(Path(tempfile.mkdtemp(prefix="unskew-", dir=parent)))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A folder of encoded logs.
+
+    Attributes
+    ----------
+    folder
+        Where they are.
+    """
+
+    folder: Path
+
+    def log(self, source: FileSource, read_as: Any, encode: Callable[[Callable[[int], Path]], Log]) -> Log:
+        """Return the log of files: the one that is there, or one that is encoded now.
+
+        Parameters
+        ----------
+        read_as
+            What else the log depends on, beside the bytes of the files; anything that prints as what it is.
+        encode
+            Encodes the log, given what makes the folder for large arrays.
+        """
+        stamps = source.stamps()
+        contents = self._contents(source)
+        partitions = [values for _, values in source.partitions.values()]
+        key = digest_of(FORMAT, __version__, contents, [*source.partitions], partitions, read_as)[:32]
+        place, beside = self.folder / key, self.folder / f"{key}{PARTIAL}"
+        with _locked(self.folder / f"{key}{LOCK}"):
+            if not (place / DESCRIPTION).is_file():
+                # What a process left there that was killed.
+                shutil.rmtree(beside, ignore_errors=True)
+
+                def make(size: int) -> Path:
+                    self._trim(CACHE_BYTES - size)
+                    beside.mkdir(mode=0o700)
+                    return beside
+
+                try:
+                    log = encode(make)
+                    if source.stamps() != stamps:
+                        raise DataError(
+                            "the files have changed while they were read",
+                            where=stamps[0][0],
+                            remedy="read them again once they no longer change",
+                        )
+                    if not beside.is_dir():
+                        return log
+                    _save(log, beside, digest_of("cached log", key))
+                    del log
+                    os.replace(beside, place)
+                finally:
+                    shutil.rmtree(beside, ignore_errors=True)
+            os.utime(place / DESCRIPTION)
+            return _load(place)
+
+    def _contents(self, source: FileSource) -> list[str]:
+        """Return a digest of the bytes of each file; those of a file that is known are not read."""
+        index = self.folder / FILES
+        try:
+            known = json.loads(index.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = {}
+        found: dict[str, Any] = {}
+        for file, (name, size, changed) in zip(source.files, source.stamps(), strict=True):
+            before = known.get(name)
+            if changed is None or not isinstance(before, list) or before[:2] != [size, changed]:
+                found[name] = [size, changed, _digest_of_bytes(file)]
+            else:
+                found[name] = before
+        if any(known.get(name) != stamp for name, stamp in found.items()):
+            write_json(index, {**known, **found})
+        return [found[name][2] for name, _, _ in source.stamps()]
+
+    def _trim(self, most: int) -> None:
+        """Remove logs that were not used for longest, until the others take at most so many bytes."""
+        logs = sorted(_logs(self.folder), key=_last_used)
+        sizes = {log: _size(log) for log in logs}
+        for log in logs:
+            if sum(sizes.values()) <= most:
+                return
+            with _locked(log.with_name(f"{log.name.removesuffix(PARTIAL)}{LOCK}"), wait=False) as ours:
+                if ours:
+                    _remove(log)
+                    del sizes[log]
+
+
+def _digest_of_bytes(file: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with open(file, "rb") if isinstance(file, Path) else opened(file) as source:
+        while piece := source.read(READ_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _logs(folder: Path) -> list[Path]:
+    """Return the folders of logs, and of those that were not finished."""
+    names = (path for path in folder.iterdir() if path.is_dir())
+    return [path for path in names if path.suffix == PARTIAL or (path / DESCRIPTION).is_file()]
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _last_used(folder: Path) -> float:
+    description = folder / DESCRIPTION
+    return description.stat().st_mtime if description.is_file() else 0.0
+
+
+def _remove(folder: Path) -> int:
+    size = _size(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    return size
+
+
+@contextmanager
+def _locked(file: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold a lock, so that one process alone writes; give whether it is ours."""
+    file.touch(mode=0o600)
+    lock = Lock(file)
+    try:
+        # Where the system has no locks, two processes may both write, and the first one moves into place.
+        yield lock.take(seconds=float("inf") if wait else 0.0) is not False
+    finally:
+        lock.close()
+
+
+def _arrays_of(log: Log) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield all arrays of a log, by name."""
+    yield "user", log.user
+    yield "item", log.item
+    yield "click", log.click
+    if log.conversion is not None:
+        yield "conversion", log.conversion
+    yield "users", log.users.ids
+    yield "items", log.items.ids
+    for name, array in log.columns.items():
+        yield f"column/{name}", array
+    if log.features is None:
+        return
+    for name, values in log.features.values.items():
+        for part, array in vars(values).items():
+            yield f"values/{name}/{part}", array
+    for name, when in log.features.times.items():
+        yield f"times/{name}", when
+
+
+def _save(log: Log, folder: Path, digest: str) -> None:
+    """Write what is not there yet of a log, whose large arrays are in the folder; remove other files."""
+    files: dict[str, str] = {}
+    for number, (name, array) in enumerate(_arrays_of(log)):
+        own = Path(getattr(array, "filename", None) or "")
+        if isinstance(array, np.memmap) and own.parent == folder and own.is_file():
+            array.flush()
+            files[name] = own.name
+        elif array.dtype == TEXT:
+            files[name] = f"array-{number}.arrow"
+            table = pa.table({"text": as_arrow(array)})
+            pa.feather.write_feather(table, folder / files[name], compression="uncompressed")
+        else:
+            files[name] = f"array-{number}.npy"
+            np.save(folder / files[name], array, allow_pickle=False)
+    features = log.features
+    description = {
+        "unskew": __version__,
+        "format": FORMAT,
+        "files": files,
+        "digest": digest,
+        "space": log.space,
+        "known_propensity": log.known_propensity,
+        "actions": log.actions,
+        "time": log.time,
+        "columns": [*log.columns],
+        "vocabularies": [[each.name, each.buckets] for each in (log.users, log.items)],
+        "features": None
+        if features is None
+        else {
+            "declared": [each.to_dict() for each in features.declared],
+            "left_out": dict(features.left_out),
+            "times": [*features.times],
+        },
+    }
+    for path in folder.iterdir():
+        if path.name not in files.values():
+            path.unlink()
+    write_json(folder / DESCRIPTION, description)
+
+
+def _load(folder: Path) -> Log:
+    """Return a log whose arrays are mapped from a folder."""
+    about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    files: Mapping[str, str] = about["files"]
+
+    def get(name: str) -> NDArray[Any]:
+        path = folder / files[name]
+        if path.suffix == ".npy":
+            array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+            return array
+        texts = pa.feather.read_table(path).column("text").combine_chunks()
+        return as_numpy(texts)
+
+    vocabularies = [
+        Vocabulary(np.asarray(get(role)), name, buckets)
+        for role, (name, buckets) in zip(("users", "items"), about["vocabularies"], strict=True)
+    ]
+    features = None
+    if about["features"] is not None:
+        declared = tuple(feature_from_dict(each) for each in about["features"]["declared"])
+        values: dict[str, Values] = {}
+        kinds: dict[str, Callable[..., Values]] = {"category": Texts, "number": Numbers, "bag": Bags}
+        for each in declared:
+            prefix = f"values/{each.name}/"
+            parts = [name for name in files if name.startswith(prefix)]
+            values[each.name] = kinds[each.kind](**{name.removeprefix(prefix): get(name) for name in parts})
+        times = {name: get(f"times/{name}") for name in about["features"]["times"]}
+        features = Described(declared, values, about["features"]["left_out"], times)
+    log = Log(
+        user=get("user"),
+        item=get("item"),
+        click=get("click"),
+        conversion=get("conversion") if "conversion" in files else None,
+        users=vocabularies[0],
+        items=vocabularies[1],
+        space=about["space"],
+        columns={name: get(f"column/{name}") for name in about["columns"]},
+        known_propensity=about["known_propensity"],
+        actions=about["actions"],
+        features=features,
+        time=about["time"],
+    )
+    vars(log)["digest"] = about["digest"]
+    return log

@@ -1,0 +1,502 @@
+"""Rows of a source as the arrays of a log, in two passes of bounded memory.
+
+The first pass learns what is in the columns: vocabularies, types, what is missing. The second checks every
+value and writes codes and numbers. Small arrays stay in memory, large ones are mapped from files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from unskew.base.columns import (
+    binary_column,
+    column_of,
+    conversion_column,
+    frame_of,
+    is_text,
+    is_utf8,
+    require_utf8,
+)
+from unskew.base.errors import DataError
+from unskew.base.progress import SILENT, Progress
+from unskew.base.tables import is_time
+from unskew.data.arrays import MAPPED_BYTES, empty_like, mapped, pieces, require_disk
+from unskew.data.described import (
+    AUTO,
+    NO_FEATURE,
+    Prepared,
+    Wanted,
+    is_number,
+    kinds_of_type,
+    lacked_by,
+    without_auto,
+)
+from unskew.data.distinct import TEXT, Counts, ValueIndex, as_numpy
+from unskew.data.encoder import MOST_VALUES
+from unskew.data.kinds import Bag, Category, Coded, Feature, Number, TimePart
+from unskew.data.known_propensity import shown_probabilities
+from unskew.data.source import Reading, RowBatch, RowSource
+from unskew.data.values import (
+    MISSING,
+    Bags,
+    Numbers,
+    Texts,
+    Values,
+    coded_column,
+    is_text_of_times,
+    times_of,
+    values_of,
+)
+from unskew.data.vocabulary import Vocabulary, id_column
+
+MOST_IDS = 10_000_000
+"""Users, and items, that have a code of their own at most: the most frequent."""
+
+BUCKETS = 1 << 14
+"""Codes that the other users, or items, share by a hash of their ids."""
+
+GONE = "…"
+"""What stands for all texts of a column that were too rare to be kept."""
+
+LONGEST_TEXT = 256
+"""Letters of a text that a mapped log carries along, at most."""
+
+
+@dataclass(frozen=True)
+class LogColumns:
+    """Which columns of a source are read, and as what.
+
+    Attributes
+    ----------
+    click, conversion, known_propensity
+        Outcomes; None where there is no such column.
+    keep
+        Further columns, carried along as they are.
+    time, times
+        The column that says when each row was; None for the first of ``times``, or else of the features,
+        that is one of times without missing values.
+    features, ignore
+        What networks read beside the ids.
+    guessed
+        Columns of CSV files, beside features and outcomes, whose values tell their type.
+    most_ids
+        Users, and items, that have a code of their own at most.
+    """
+
+    user: str
+    item: str
+    click: str | None = None
+    conversion: str | None = None
+    known_propensity: str | None = None
+    keep: Iterable[str] = ()
+    time: str | None = None
+    times: tuple[str, ...] = ()
+    features: Wanted | None = None
+    ignore: Iterable[str] = ()
+    guessed: Iterable[str] = ()
+    most_ids: int = MOST_IDS
+
+    @property
+    def outcomes(self) -> list[str]:
+        """The columns of outcomes."""
+        return [name for name in (self.click, self.conversion, self.known_propensity) if name is not None]
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """Columns that the log has beside ids, outcomes and features."""
+        further = (self.known_propensity, self.time)
+        return tuple(dict.fromkeys((*self.keep, *(name for name in further if name is not None))))
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The arrays of a log: codes of ids, outcomes, further columns, and features by column."""
+
+    users: Vocabulary
+    items: Vocabulary
+    user: NDArray[np.int32]
+    item: NDArray[np.int32]
+    click: NDArray[np.uint8]
+    conversion: NDArray[np.float32] | None
+    columns: Mapping[str, NDArray[Any]]
+    features: Mapping[str, Prepared]
+    left_out: Mapping[str, str]
+    time: str | None
+    place: Callable[[DataError], DataError]
+    """How an error of the whole log is placed."""
+
+
+def encoded(
+    source: RowSource,
+    asked: LogColumns,
+    space: str,
+    vocabularies: tuple[Vocabulary | None, Vocabulary | None] = (None, None),
+    folder: Callable[[int], Path] | None = None,
+    progress: Progress = SILENT,
+) -> Encoded:
+    """Read a source into the arrays of a log.
+
+    Parameters
+    ----------
+    vocabularies
+        Users and items of another log, whose codes are shared; None for those that are there.
+    folder
+        Makes the folder that so many bytes of large arrays are mapped from; None keeps all in memory.
+    """
+    columns, left_out = _feature_columns(source, asked)
+    ids = [asked.user, asked.item, *asked.outcomes, *asked.carried, *asked.times]
+    names = list(dict.fromkeys([*ids, *columns]))
+    typed = {name for name, features in columns.items() if not any(map(_is_text_by_wish, features))}
+    guessed = [name for name in names if name in {*asked.guessed, *asked.outcomes, *(typed - {*asked.keep})}]
+    reading = source.read(names, guessed)
+    first = _FirstPass(reading, asked, vocabularies, columns)
+    for batch in _tracked(reading, progress, "reading vocabularies"):
+        with batch.located():
+            first.add(batch)
+    try:
+        if not first.rows:
+            raise DataError("the log is empty", remedy="give at least a few clicked rows")
+        second = _SecondPass(first, space, folder)
+    except DataError as error:
+        raise reading.place(error) from error
+    return second.run(progress, left_out)
+
+
+def _is_text_by_wish(feature: Feature | None) -> bool:
+    return isinstance(feature, Category | TimePart)
+
+
+def _feature_columns(
+    source: RowSource, asked: LogColumns
+) -> tuple[dict[str, tuple[Feature | None, ...]], dict[str, str]]:
+    """Return the columns of features, each with what is declared of it, and those that are left out.
+
+    None is declared of a column that is named, or found.
+    """
+    if asked.features is None:
+        return {}, {}
+    declared = without_auto(asked.features)
+    named: dict[str, tuple[Feature | None, ...]] = {}
+    for each in declared:
+        source_name = each if isinstance(each, str) else each.source
+        named[source_name] = (*named.get(source_name, ()), None if isinstance(each, str) else each)
+    if AUTO not in asked.features:
+        return named, {}
+    taken = {asked.user, asked.item, *asked.outcomes, *asked.ignore, *asked.keep, *named}
+    lacked = {name: lacked_by(file) for name, file in source.lacking.items() if name not in taken}
+    found = [name for name in source.fields if name not in taken and name not in lacked]
+    return {**named, **dict.fromkeys(found, (None,))}, lacked
+
+
+def _tracked(reading: Reading, progress: Progress, what: str) -> Iterator[RowBatch]:
+    """Yield the batches with a bar."""
+    task, shown = progress.task(what, 100), 0
+    for batch in reading.batches():
+        yield batch
+        done = int(100 * batch.done)
+        task.observe(100 * batch.done - done, len(batch.table), {})
+        task.advance(done - shown)
+        shown = done
+    task.finish()
+
+
+class _Column:
+    """A column of features: what is learned of it in the first pass, and its values in the second."""
+
+    def __init__(self, name: str, kind: Any, declared: Sequence[Feature | None]) -> None:
+        self.name = name
+        kinds = kinds_of_type(kind, name)
+        # Whole numbers may be codes or numbers, of which the values decide.
+        self.is_open = declared[0] is None and len(kinds) == 2 and not isinstance(kinds[0], TimePart)
+        self.may_be_time = declared[0] is None and is_text(kind)
+        self.features: tuple[Feature, ...] = ()
+        for each in declared:
+            self.features += kinds if each is None else (each,)
+        self.counts = Counts(MOST_VALUES)
+        self.known = self.elements = 0
+        self._places: ValueIndex | None = None
+
+    @property
+    def coded(self) -> Coded | None:
+        """The feature whose texts get codes, if there is one."""
+        return next((each for each in self.features if isinstance(each, Coded)), None)
+
+    def learn(self, array: Any) -> None:
+        """Count the values of some rows."""
+        if self.may_be_time:
+            self.may_be_time = False
+            if is_text_of_times(array):
+                self.features = TimePart.both(self.name)
+        if self.coded is None:
+            return
+        coded = coded_column(self.coded, array)
+        known = coded.codes[coded.codes != MISSING]
+        self.counts.add(coded.texts, np.bincount(known, minlength=len(coded.texts)))
+        self.known += len(known)
+
+    def decide(self) -> None:
+        """Choose what whole numbers are."""
+        if self.is_open:
+            category, number = self.features
+            many = is_number(len(self.counts), self.known, self.name)
+            self.features = (number if many else category,)
+        self.counts.cut()
+        if self.coded is not None and len(self.counts):
+            self._places = ValueIndex(self.counts.values)
+
+    def row_bytes(self) -> int:
+        """Return what a row takes in the arrays, about."""
+        widths = [8 if isinstance(each, Number | Bag) else 4 for each in self.features]
+        return sum(widths) + (8 if any(isinstance(each, TimePart) for each in self.features) else 0)
+
+    def arrays(self, array: Any) -> dict[str, NDArray[Any]]:
+        """Return the arrays of some rows, by name."""
+        found: dict[str, NDArray[Any]] = {}
+        for feature in self.features:
+            if isinstance(feature, Coded):
+                coded = coded_column(feature, array)
+                place = (
+                    np.empty(0, dtype=np.int64) if self._places is None else self._places.find(coded.texts)
+                )
+                place[place == MISSING] = len(self.counts)
+                found["codes"] = np.append(place, MISSING)[coded.codes].astype(np.int32)
+                if coded.starts is not None:
+                    found["lengths"] = np.diff(coded.starts)
+                continue
+            values = values_of(feature, array)
+            if isinstance(values, Numbers):
+                found["numbers"] = values.values
+            elif isinstance(values, Texts):
+                found[feature.name] = values.codes
+        if any(isinstance(each, TimePart) for each in self.features):
+            found["times"] = times_of(array, self.name)
+        return found
+
+    def prepared(self, arrays: Mapping[str, NDArray[Any]], empty: Any) -> Prepared:
+        """Return the column from the arrays of all rows."""
+        values: dict[str, Values] = {}
+        for feature in self.features:
+            if isinstance(feature, Coded):
+                texts = as_numpy(self.counts.values) if len(self.counts) else np.empty(0, dtype=TEXT)
+                if self.counts.truncated:
+                    texts = np.append(texts, np.array([GONE], dtype=TEXT))
+                if "lengths" in arrays:
+                    starts = _starts_of(arrays["lengths"])
+                    values[feature.name] = Bags(starts, arrays["codes"], texts)
+                else:
+                    values[feature.name] = Texts(arrays["codes"], texts)
+            elif isinstance(feature, TimePart):
+                known = values_of(feature, empty)
+                assert isinstance(known, Texts)
+                values[feature.name] = Texts(arrays[feature.name], known.texts)
+            else:
+                values[feature.name] = Numbers(arrays["numbers"])
+        return Prepared(self.features, values, arrays.get("times"))
+
+
+@dataclass(eq=False)
+class _FirstPass:
+    """What the first pass learns."""
+
+    reading: Reading
+    asked: LogColumns
+    vocabularies: tuple[Vocabulary | None, Vocabulary | None]
+    declared: Mapping[str, Sequence[Feature | None]]
+    rows: int = 0
+    nulls: dict[str, int] = field(default_factory=dict)
+    longest: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ids = [Counts(self.asked.most_ids) for _ in self.vocabularies]
+        schema = self.reading.schema
+        self.times = self.asked.times or tuple(
+            name for name in self.declared if is_time(schema.field(name).type)
+        )
+        self.columns = {
+            name: _Column(name, schema.field(name).type, declared) for name, declared in self.declared.items()
+        }
+
+    def add(self, batch: RowBatch) -> None:
+        """Learn from some rows."""
+        names = (self.asked.user, self.asked.item)
+        for name, counts, given in zip(names, self.ids, self.vocabularies, strict=True):
+            if given is None:
+                column = batch.column(name)
+                require_utf8(column, name)
+                counts.add_rows(id_column(column, name))
+        for name in {*self.asked.carried, *self.times}:
+            column = batch.column(name)
+            self.nulls[name] = self.nulls.get(name, 0) + column.null_count
+            if is_text(column.type):
+                longest = pc.max(pc.utf8_length(column)).as_py() if is_utf8(column) else 1
+                self.longest[name] = max(self.longest.get(name, 1), longest or 1)
+        for name, each in self.columns.items():
+            each.learn(batch.column(name))
+        self.rows += len(batch.table)
+
+    @property
+    def time(self) -> str | None:
+        """The column that says when each row was."""
+        known = (name for name in self.times if not self.nulls.get(name))
+        return self.asked.time or next(known, None)
+
+    def vocabulary(self, side: int) -> Vocabulary:
+        """Return the users (0) or the items (1)."""
+        given, counts = self.vocabularies[side], self.ids[side]
+        if given is not None:
+            return given
+        name = (self.asked.user, self.asked.item)[side]
+        counts.cut()
+        ids = np.empty(0) if not len(counts) else counts.values.take(pc.array_sort_indices(counts.values))
+        return Vocabulary(
+            as_numpy(ids) if len(counts) else np.empty(0), name, BUCKETS if counts.truncated else 0
+        )
+
+
+class _SecondPass:
+    """Codes and numbers of all rows, written batch by batch."""
+
+    def __init__(self, first: _FirstPass, space: str, folder: Callable[[int], Path] | None) -> None:
+        self.first, self.space, self.reading = first, space, first.reading
+        self.vocabularies = (first.vocabulary(0), first.vocabulary(1))
+        self.time = first.time
+        asked = first.asked
+        self.carried = tuple(dict.fromkeys((*asked.carried, *([] if self.time is None else [self.time]))))
+        for column in first.columns.values():
+            column.decide()
+        total = self._bytes()
+        self.folder = folder(total) if folder is not None and total > MAPPED_BYTES else None
+        if self.folder is not None:
+            require_disk(self.folder, total)
+        self.written: dict[str, int] = {}
+        self.parts: dict[str, list[NDArray[Any]]] = {}
+
+    def _bytes(self) -> int:
+        """Return what the arrays take, about."""
+        row = 13 + sum(column.row_bytes() for column in self.first.columns.values())
+        row += sum(4 * self.first.longest.get(name, 2) for name in self.carried)
+        elements = sum(
+            column.known for column in self.first.columns.values() if isinstance(column.coded, Bag)
+        )
+        return row * self.first.rows + 4 * elements
+
+    def run(self, progress: Progress, left_out: Mapping[str, str]) -> Encoded:
+        """Write all rows."""
+        columns = self.first.columns
+        for batch in _tracked(self.reading, progress, "encoding rows"):
+            with batch.located():
+                self._add(batch)
+        arrays = {name: self._whole(parts) for name, parts in self.parts.items()}
+
+        def of(prefix: str) -> dict[str, NDArray[Any]]:
+            named = f"{prefix}/"
+            return {name.removeprefix(named): each for name, each in arrays.items() if name.startswith(named)}
+
+        empty = self.reading.schema.empty_table()
+        features = {
+            name: column.prepared(of(f"feature {number}"), empty.column(name).combine_chunks())
+            # The time of a row stands before what else was found.
+            for number, (name, column) in sorted(
+                enumerate(columns.items()), key=lambda numbered: numbered[1][0] != self.time
+            )
+            if column.features
+        }
+        nothing = dict.fromkeys((name for name, column in columns.items() if not column.features), NO_FEATURE)
+        return Encoded(
+            *self.vocabularies,
+            arrays["user"],
+            arrays["item"],
+            arrays["click"],
+            arrays.get("conversion"),
+            {name: arrays[f"column {number}"] for number, name in enumerate(self.carried)},
+            features,
+            {**left_out, **nothing},
+            self.time,
+            self.reading.place,
+        )
+
+    def _add(self, batch: RowBatch) -> None:
+        asked = self.first.asked
+        put = self._put
+        frame = frame_of(batch.table)
+        for role, vocabulary, name in zip(
+            ("user", "item"), self.vocabularies, (asked.user, asked.item), strict=True
+        ):
+            put(
+                role,
+                _codes(vocabulary, batch, name, given=self.first.vocabularies[role == "item"] is not None),
+            )
+        click = np.ones(len(batch.table), dtype=np.uint8)
+        if asked.click is not None:
+            click = binary_column(column_of(frame, asked.click), asked.click).astype(np.uint8)
+        put("click", click)
+        if asked.conversion is not None:
+            values = column_of(frame, asked.conversion)
+            put("conversion", conversion_column(values, click, self.space, asked.conversion))
+        for number, name in enumerate(self.carried):
+            require_utf8(batch.column(name), name)
+            values = column_of(frame, name, gaps=bool(self.first.nulls.get(name)))
+            if name == asked.known_propensity:
+                values = shown_probabilities(values, name)
+            put(f"column {number}", self._plain(name, values))
+        for number, (name, column) in enumerate(self.first.columns.items()):
+            for kind, array in column.arrays(batch.column(name)).items():
+                is_list = kind == "codes" and isinstance(column.coded, Bag)
+                put(f"feature {number}/{kind}", array, column.known if is_list else None)
+
+    def _plain(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+        """Return a carried column in a type that can be mapped."""
+        if self.folder is None or values.dtype.kind in "biufM":
+            return values
+        longest = self.first.longest.get(name)
+        if longest is None or longest > LONGEST_TEXT or self.first.nulls.get(name):
+            raise DataError(
+                f"a log of this size cannot carry it along: it is text with gaps, or of {longest} letters",
+                where=f"column '{name}'",
+                remedy=f"leave it out, fill in what is missing, or cut it to {LONGEST_TEXT} letters",
+            )
+        return values.astype(f"U{longest}")
+
+    def _put(self, name: str, values: NDArray[Any], total: int | None = None) -> None:
+        """Write the values of some rows, of ``total`` (of as many as the log has rows)."""
+        parts = self.parts.setdefault(name, [])
+        if self.folder is None:
+            parts.append(values)
+            return
+        if not parts:
+            shape = (self.first.rows if total is None else total,)
+            parts.append(mapped(self.folder / f"{len(self.parts)}.npy", shape, values.dtype))
+        start = self.written.get(name, 0)
+        parts[0][start : start + len(values)] = values
+        self.written[name] = start + len(values)
+
+    @staticmethod
+    def _whole(parts: list[NDArray[Any]]) -> NDArray[Any]:
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _starts_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where lists of these lengths begin, and where the last ends."""
+    starts = empty_like(lengths, (len(lengths) + 1,), np.int64)
+    starts[0] = 0
+    for piece in pieces(len(lengths)):
+        starts[piece.start + 1 : piece.stop + 1] = starts[piece.start] + np.cumsum(lengths[piece])
+    return starts
+
+
+def _codes(vocabulary: Vocabulary, batch: RowBatch, name: str, *, given: bool) -> NDArray[np.int32]:
+    """Return codes of ids; one that is not known is an error."""
+    column = batch.column(name)
+    codes = vocabulary.encode_column(column)
+    if (codes < 0).any():
+        if given:
+            vocabulary.encode(as_numpy(id_column(column, name)))
+        raise DataError("has changed while it was read", where=f"column '{name}'", remedy="read it again")
+    return codes
