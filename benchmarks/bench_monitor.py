@@ -48,9 +48,7 @@ def child(work: str, folder: Path) -> dict[str, float]:
     from unskew.audit.monitor_store import MonitorSettings
     from unskew.audit.periods import By
     from unskew.data.stream import Roles
-    from unskew.metrics.sketch import load_pass
 
-    load_pass()
     columns = {"score": "p", "outcome": "clicked"}
     held, start, before = _peak(), time.perf_counter(), _cpu()
     if work == "read":

@@ -12,12 +12,11 @@ import argparse
 from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
 from scipy.special import expit, ndtri
 from scipy.stats import binomtest
 
 from unskew.audit.monitor import history_cells
-from unskew.audit.segments import SegmentTable
+from unskew.audit.segments import segment_cells, segments_of
 from unskew.metrics import CalibrationSketch, wce_test
 from unskew.metrics.anytime import evidence_over_time, family_shares, log_evidence
 from unskew.metrics.cell_sums import CellSums
@@ -99,14 +98,14 @@ def segment_tails(segments: int, seed: int) -> None:
     print("\n| negatives | clicks | test | p < .05 | p < .01 | p < .001 |\n|---:|---:|---|---:|---:|---:|")
     score = np.exp(np.linspace(np.log(0.004), np.log(0.3), 60))
     for negatives, clicks in ((1, 20), (1, 50), (10, 20), (10, 50), (100, 50)):
-        generator, table = np.random.default_rng(seed), SegmentTable("segment")
+        generator, names = np.random.default_rng(seed), list(map(str, range(segments)))
         rows = np.repeat(score, round(clicks / score.sum()))
         drawn, segment = np.tile(rows, segments), np.repeat(np.arange(segments), len(rows))
         clicked = generator.random(len(drawn)) < drawn
         kept = clicked | (generator.random(len(drawn)) < 1 / negatives)
         weight = np.where(clicked, 1.0, negatives)[kept]
-        table.add(pa.array(segment[kept]), drawn[kept], clicked[kept].astype(np.int64), weight)
-        tested = [own for own in table.segments() if own.p_value is not None]
+        cells = segment_cells("segment", names, segment[kept], drawn[kept], clicked[kept], weight)
+        tested = [own for own in segments_of(cells) if own.p_value is not None]
         for name in ("p_value", "p_differs"):
             p = np.array([getattr(own, name) for own in tested])
             shares = " | ".join(f"{np.mean(p < level):.4f}" for level in (0.05, 0.01, 0.001))

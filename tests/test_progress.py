@@ -215,7 +215,10 @@ def test_tensorboard_gets_the_figures_of_each_step(monkeypatch, tmp_path):
         def add_scalar(self, name, value, step):
             logged.append((name, value, step))
 
-        def close(self):
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *raised):
             logged.append(self.folder)
 
     fake = types.ModuleType("torch.utils.tensorboard")

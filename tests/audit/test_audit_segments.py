@@ -7,14 +7,23 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from unskew.audit.segments import MISSING, OTHERS, SegmentTable, corrected, worst_first
+from unskew.audit.segments import (
+    MISSING,
+    OTHERS,
+    Segment,
+    ValueCodes,
+    corrected,
+    segment_cells,
+    segments_of,
+    worst_first,
+)
 from unskew.metrics import mean_outcome_over_score
 
 
-def filled(values: list[str | None], score: np.ndarray, outcome: np.ndarray, **options: int) -> SegmentTable:
-    table = SegmentTable("g", **options)
-    table.add(pa.array(values), score, outcome, None)
-    return table
+def filled(values: pa.Array, score: np.ndarray, outcome: np.ndarray, **options: int) -> list[Segment]:
+    names = ValueCodes(**options)
+    code = names.codes(pa.array(values) if isinstance(values, list) else values)
+    return segments_of(segment_cells("g", names.names(), code, score, outcome))
 
 
 def test_figures_of_a_segment_are_those_of_its_rows() -> None:
@@ -22,7 +31,7 @@ def test_figures_of_a_segment_are_those_of_its_rows() -> None:
     score = generator.beta(1, 20, 5000)
     outcome = (generator.random(5000) < score).astype(np.int64)
     group = generator.choice(np.array(["a", "b"]), 5000)
-    (first, second) = sorted(filled(group.tolist(), score, outcome).segments(), key=lambda s: s.value)
+    (first, second) = sorted(filled(group.tolist(), score, outcome), key=lambda s: s.value)
     for segment in (first, second):
         rows = group == segment.value
         assert segment.rows == rows.sum()
@@ -39,7 +48,7 @@ def test_the_test_of_honest_segments_holds_its_size() -> None:
     score = np.exp(generator.uniform(np.log(0.002), np.log(0.6), segments * rows))
     outcome = (generator.random(segments * rows) < score).astype(np.int64)
     table = filled(np.repeat(np.arange(segments).astype(str), rows).tolist(), score, outcome)
-    p = np.array([segment.p_value for segment in table.segments()], dtype=np.float64)
+    p = np.array([segment.p_value for segment in table], dtype=np.float64)
     assert abs((p < 0.05).mean() - 0.05) < 0.02
 
 
@@ -47,7 +56,7 @@ def test_correction_is_benjamini_and_hochbergs() -> None:
     generator = np.random.default_rng(3)
     score = np.full(8000, 0.2)
     outcome = (generator.random(8000) < np.repeat([0.2] * 6 + [0.26, 0.3], 1000)).astype(np.int64)
-    segments = corrected(filled(np.repeat(list("abcdefgh"), 1000).tolist(), score, outcome).segments())
+    segments = corrected(filled(np.repeat(list("abcdefgh"), 1000).tolist(), score, outcome))
     expected = stats.false_discovery_control([segment.p_value for segment in segments])
     np.testing.assert_allclose([segment.q_value for segment in segments], expected)
 
@@ -58,12 +67,12 @@ def test_of_scores_that_are_off_alike_no_segment_stands_out_and_one_that_is_furt
     segments, rows = 500, 2000
     score = np.exp(generator.uniform(np.log(0.01), np.log(0.6), segments * rows))
     group = np.repeat(np.arange(segments).astype(str), rows).tolist()
-    alike = filled(group, score, generator.random(len(score)) < score / 1.7).segments()
+    alike = filled(group, score, generator.random(len(score)) < score / 1.7)
     assert all(segment.p_value is not None and segment.p_value < 0.01 for segment in alike)
     p = np.array([segment.p_differs for segment in alike], dtype=np.float64)
     assert abs((p < 0.05).mean() - 0.05) < 0.02
     off = np.where(np.arange(len(score)) < rows, 5.0, 1.7)
-    first, *others = corrected(filled(group, score, generator.random(len(score)) < score / off).segments())
+    first, *others = corrected(filled(group, score, generator.random(len(score)) < score / off))
     assert first.of_rest == pytest.approx(1 / 1.7, rel=0.02)
     assert first.stands_out(tolerance=0.05, significance=0.01)
     assert sum(each.stands_out(tolerance=0.05, significance=0.01) for each in others) <= 1
@@ -71,7 +80,7 @@ def test_of_scores_that_are_off_alike_no_segment_stands_out_and_one_that_is_furt
 
 def test_a_segment_that_is_all_rows_has_no_rest() -> None:
     score = np.full(1000, 0.2)
-    (segment,) = filled(["a"] * 1000, score, np.arange(1000) % 10 < 1).segments()
+    (segment,) = filled(["a"] * 1000, score, np.arange(1000) % 10 < 1)
     assert (segment.of_rest, segment.p_differs, segment.apart) == (None, None, 0.0)
 
 
@@ -82,9 +91,7 @@ def test_a_small_noisy_segment_does_not_stand_before_a_large_one_that_is_off() -
     outcome[:10_000] = generator.random(10_000) < 0.15
     outcome[20_000:20_010] = 1
     group = ["large"] * 10_000 + ["honest"] * 10_000 + ["tiny"] * 30
-    segments = worst_first(
-        corrected(filled(group, score, outcome).segments()), tolerance=0.05, significance=0.01
-    )
+    segments = worst_first(corrected(filled(group, score, outcome)), tolerance=0.05, significance=0.01)
     assert segments[0].value == "large"
     tiny = next(segment for segment in segments if segment.value == "tiny")
     assert tiny.mean_outcome_over_score > 3
@@ -96,11 +103,9 @@ def test_a_large_segment_that_costs_more_stands_before_a_small_one_that_is_furth
     score = np.full(12_000, 0.1)
     outcome = np.concatenate([np.arange(10_000) % 1000 < 130, np.arange(2000) % 1000 < 250]).astype(np.int64)
     group = ["large"] * 10_000 + ["small"] * 2000
-    segments = worst_first(
-        corrected(filled(group, score, outcome).segments()), tolerance=0.05, significance=0.01
-    )
+    segments = worst_first(corrected(filled(group, score, outcome)), tolerance=0.05, significance=0.01)
     assert [segment.value for segment in segments] == ["small", "large"], "2,000 × 1.5 against 10,000 × 0.3"
-    fewer = filled(group[:11_000], score[:11_000], outcome[:11_000]).segments()
+    fewer = filled(group[:11_000], score[:11_000], outcome[:11_000])
     assert [each.value for each in worst_first(corrected(fewer), tolerance=0.05, significance=0.01)] == [
         "large",
         "small",
@@ -110,7 +115,7 @@ def test_a_large_segment_that_costs_more_stands_before_a_small_one_that_is_furth
 
 def test_missing_values_and_values_beyond_the_limit_are_segments_too() -> None:
     score, outcome = np.full(6, 0.5), np.array([0, 1, 0, 1, 0, 1])
-    segments = filled(["a", None, "b", "c", "d", "a"], score, outcome, most=3).segments()
+    segments = filled(["a", None, "b", "c", "d", "a"], score, outcome, most=3)
     told = {segment.value: segment.rows for segment in segments}
     assert told == {"a": 2, "b": 1, "c": 1, MISSING: 1, OTHERS: 1}
 
@@ -128,13 +133,11 @@ def test_missing_values_and_values_beyond_the_limit_are_segments_too() -> None:
     ],
 )
 def test_columns_of_every_type_can_be_segments(values: pa.Array) -> None:
-    table = SegmentTable("g")
-    table.add(values, np.full(3, 0.5), np.array([0, 1, 1]), None)
-    assert [segment.rows for segment in table.segments()] == [2, 1]
+    assert [segment.rows for segment in filled(values, np.full(3, 0.5), np.array([0, 1, 1]))] == [2, 1]
 
 
 def test_a_click_at_score_zero_is_never_honest() -> None:
-    (segment,) = filled(["a"] * 3, np.array([0.0, 0.5, 0.5]), np.array([1, 0, 1])).segments()
+    (segment,) = filled(["a"] * 3, np.array([0.0, 0.5, 0.5]), np.array([1, 0, 1]))
     assert segment.wce == np.inf
     assert segment.p_value == 0.0
 
@@ -142,7 +145,6 @@ def test_a_click_at_score_zero_is_never_honest() -> None:
 def test_categories_that_no_row_has_take_no_segments_place():
     unused = [f"unused {number}" for number in range(50)]
     values = pa.DictionaryArray.from_arrays([50, 51, None, 51], [*unused, "de", "fr"])
-    table = SegmentTable("country", most=3)
-    table.add(values, np.array([0.5, 0.25, 0.5, 0.5]), np.array([1, 0, 0, 1]), None)
-    found = {segment.value: segment.rows for segment in table.segments()}
+    segments = filled(values, np.array([0.5, 0.25, 0.5, 0.5]), np.array([1, 0, 0, 1]), most=3)
+    found = {segment.value: segment.rows for segment in segments}
     assert found == {"de": 1, "fr": 2, "(missing)": 1}

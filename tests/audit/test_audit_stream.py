@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew.audit import audit
-from unskew.audit.fold_sketches import BLOCK_ROWS, FoldSketches, fold_of_rows
+from unskew.audit.crossfit import BLOCK_ROWS, fold_of_rows, merged
+from unskew.audit.reading import read
 from unskew.base import tables
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.tables import expand_paths
@@ -23,11 +24,8 @@ from unskew.metrics import CalibrationSketch
 ROLES = Roles("p", "clicked")
 
 
-def sketches_of(path: Any, folds: int = 5, roles: Roles = ROLES) -> FoldSketches:
-    filled = FoldSketches(folds)
-    for batch in stream(expand_paths(path), columns=roles.names, numbers=roles.numbers, text=roles.segments):
-        filled.add(batch, roles)
-    return filled
+def sketches_of(path: Any, folds: int = 5, roles: Roles = ROLES) -> list[CalibrationSketch]:
+    return read(expand_paths(path), roles, folds=folds).folds
 
 
 def rows_of(path: Any) -> np.ndarray:
@@ -72,7 +70,7 @@ def test_every_format_gives_the_same_rows_in_the_same_order(
                 pa.csv.write_csv(table, target)
     np.testing.assert_array_equal(rows_of(path), table["p"].to_numpy())
     whole = CalibrationSketch.of(score=table["p"], outcome=table["clicked"])
-    np.testing.assert_array_equal(sketches_of(path).all().sums.rows, whole.sums.rows)
+    np.testing.assert_array_equal(merged(sketches_of(path)).sums.rows, whole.sums.rows)
 
 
 def test_sketches_of_folds_do_not_depend_on_the_batches(
@@ -83,7 +81,7 @@ def test_sketches_of_folds_do_not_depend_on_the_batches(
     once = sketches_of(path)
     monkeypatch.setattr(stream_module, "BATCH_ROWS", 37)
     often = sketches_of(path)
-    for one, other in zip(once.sketches, often.sketches, strict=True):
+    for one, other in zip(once, often, strict=True):
         np.testing.assert_array_equal(one.sums.rows, other.sums.rows)
         np.testing.assert_allclose(one.sums.score, other.sums.score, rtol=1e-12)
 
@@ -99,7 +97,7 @@ def test_folds_are_of_one_size_and_another_seed_deals_others() -> None:
 def test_weights_go_with_their_rows(tmp_path: Path) -> None:
     table = pa.table({"p": [0.2, 0.4, 0.2], "clicked": [1, 0, 0], "w": [1.0, 2.0, 3.0]})
     pq.write_table(table, tmp_path / "log.parquet")
-    whole = sketches_of(tmp_path / "log.parquet", roles=Roles("p", "clicked", "w")).all()
+    whole = merged(sketches_of(tmp_path / "log.parquet", roles=Roles("p", "clicked", "w")))
     assert (whole.rows, whole.total, whole.positives) == (3, 6.0, 1.0)
 
 
@@ -114,7 +112,7 @@ def test_weights_go_with_their_rows(tmp_path: Path) -> None:
 )
 def test_scores_of_every_numeric_type_are_read(column: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table({"p": column, "clicked": [True, False]}), tmp_path / "log.parquet")
-    whole = sketches_of(tmp_path / "log.parquet").all()
+    whole = merged(sketches_of(tmp_path / "log.parquet"))
     assert (whole.mean_score, whole.base_rate) == (0.375, 0.5)
 
 
@@ -165,7 +163,7 @@ def test_a_text_column_and_a_repeated_column_are_refused_by_name(tmp_path: Path)
 
 def test_too_few_or_too_many_folds_are_refused() -> None:
     with pytest.raises(ParameterError, match="folds must be a whole number from 2 to 100, not 1"):
-        FoldSketches(1)
+        read([], ROLES, folds=1)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

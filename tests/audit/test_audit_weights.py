@@ -225,7 +225,7 @@ def test_a_column_that_is_there_twice_is_refused_before_the_work(tmp_path: Path)
 @pytest.mark.parametrize("roles", [{"score": "p", "outcome": "p"}, {"sample_weight": "p"}])
 def test_one_column_in_two_roles_is_refused(log_file: Path, tmp_path: Path, roles: dict[str, str]) -> None:
     columns = {"score": "p", "outcome": "clicked"} | roles
-    with pytest.raises(ParameterError, match="score, outcome and sample_weight must be three columns"):
+    with pytest.raises(ParameterError, match="score, outcome and weight must be three columns"):
         write_weights(log_file, tmp_path / "out.parquet", **columns)
 
 

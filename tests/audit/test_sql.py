@@ -14,6 +14,7 @@ from unskew.audit.engines import run_query
 from unskew.audit.periods import By
 from unskew.audit.sql import cells_query
 from unskew.base.errors import DataError, ParameterError
+from unskew.metrics.cells import Cells
 from unskew.metrics.sketch_grid import bin_edges, grid
 
 DIALECTS = ("duckdb", "spark", "bigquery", "snowflake", "postgres")
@@ -84,27 +85,23 @@ def test_segments_and_periods_have_sketches_of_their_own(tmp_path):
     file = write(tmp_path / "rows.parquet", p=score, o=outcome, country=country, t=day, device=device)
     columns = {"score": "p", "outcome": "o"}
     found = run_query(file, **columns, segments=["country", "device"], by=By("t", "week"))
-    from unskew.metrics.cell_frames import read_cells
-
-    cells = read_cells(found)
-    assert {group.period for group in cells.groups} == {"2026-03-30", "2026-04-06"}, "weeks begin on Monday"
-    assert {group.value for group in cells.groups if group.segment == "country"} == {"de", "fr", "(missing)"}
-    for group, sums in cells.each():
-        column = country if group.segment == "country" else device
-        here = np.array([("(missing)" if value is None else str(value)) == group.value for value in column])
-        here &= (day >= np.datetime64("2026-04-06")) == (group.period == "2026-04-06")
+    cells = Cells.from_cells(found)
+    assert {key.period for key in cells.keys} == {"2026-03-30", "2026-04-06"}, "weeks begin on Monday"
+    assert {key.value for key in cells.keys if key.segment == "country"} == {"de", "fr", "(missing)"}
+    for key in cells.keys:
+        column = country if key.segment == "country" else device
+        here = np.array([("(missing)" if value is None else str(value)) == key.value for value in column])
+        here &= (day >= np.datetime64("2026-04-06")) == (key.period == "2026-04-06")
         expected = CalibrationSketch(mantissa_bits=4).update(score[here], outcome[here])
-        np.testing.assert_array_equal(sums.rows, expected.sums.rows)
+        require_equal(cells.sketch(key), expected)
     assert CalibrationSketch.from_cells(found).rows == rows, "each row once, whatever segments there are"
 
 
 def test_hours_are_cut_from_times(tmp_path):
     times = np.array(["2026-01-01T10:59:59", "2026-01-01T11:00:00"], dtype="datetime64[us]")
     file = write(tmp_path / "rows.parquet", p=[0.1, 0.2], o=[0, 1], t=times)
-    from unskew.metrics.cell_frames import read_cells
-
-    found = read_cells(run_query(file, score="p", outcome="o", by=By("t", "hour")))
-    assert [group.period for group in found.groups] == ["2026-01-01 10:00:00", "2026-01-01 11:00:00"]
+    found = Cells.from_cells(run_query(file, score="p", outcome="o", by=By("t", "hour")))
+    assert [key.period for key in found.keys] == ["2026-01-01 10:00:00", "2026-01-01 11:00:00"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from unskew.base.errors import RunFolderError
 from unskew.base.files import (
     AUDIT,
-    HOST,
     RUN,
     check_file,
     check_new_file,
@@ -102,18 +101,6 @@ class TestWholeFolder:
         assert (tmp_path / "real" / "config.toml").read_text() == "later"
         assert {path.name for path in tmp_path.iterdir()} == {"link", "real"}
 
-    def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(self, tmp_path):
-        dead = subprocess.Popen([sys.executable, "-c", ""])
-        dead.wait()
-        names = [f".run.{what}-{HOST}-{dead.pid}-00" for what in ("partial", "replaced")]
-        living = [f".run.partial-{HOST}-{os.getpid()}-00", f".run.partial-000000-{dead.pid}-00"]
-        for name in [*names, *living, "run"]:
-            (tmp_path / name).mkdir()
-            (tmp_path / name / "config.toml").write_text(OURS)
-        with whole_folder(tmp_path / "run", overwrite=True) as beside:
-            (beside / "config.toml").write_text(OURS)
-        assert {path.name for path in tmp_path.iterdir()} == {"run", *living}
-
     def test_a_folder_that_comes_meanwhile_is_left(self, tmp_path):
         def write():
             with whole_folder(tmp_path / "deep" / "run", overwrite=False) as beside:
@@ -130,16 +117,6 @@ class TestWholeFolder:
         with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "a" / "b" / "run", overwrite=False):
             raise ZeroDivisionError
         assert not list(tmp_path.iterdir())
-
-    def test_what_was_moved_aside_comes_back(self, tmp_path):
-        dead = subprocess.Popen([sys.executable, "-c", ""])
-        dead.wait()
-        aside = tmp_path / f".run.replaced-{HOST}-{dead.pid}-a"
-        aside.mkdir()
-        (aside / "config.toml").write_text(OURS)
-        with pytest.raises(RunFolderError, match="holds a run already"):
-            check_target(tmp_path / "run", overwrite=False)
-        assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
     def test_a_file_in_the_way_is_told(self, tmp_path):
         (tmp_path / "run").write_text("mine")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from unskew.audit.segments import SegmentTable
+from unskew.audit.segments import segment_cells, segments_of
 from unskew.metrics import (
     CalibrationSketch,
     debiased_ece,
@@ -142,11 +141,9 @@ def test_segments_with_20_clicks_hold_their_level_in_the_tail(k):
     clicked = generator.random(len(score)) < score
     kept = clicked | (generator.random(len(score)) < 1 / k)
     name = np.repeat(np.arange(segments), 5 * len(SCORES))
-    table = SegmentTable("g")
-    table.add(
-        pa.array(name[kept]), score[kept], clicked[kept].astype(np.int64), np.where(clicked, 1.0, k)[kept]
-    )
-    tested = [segment for segment in table.segments() if segment.p_value is not None]
+    names, weight = [str(number) for number in range(segments)], np.where(clicked, 1.0, k)[kept]
+    cells = segment_cells("g", names, name[kept], score[kept], clicked[kept], weight)
+    tested = [segment for segment in segments_of(cells) if segment.p_value is not None]
     for p in (np.array([getattr(s, which) for s in tested]) for which in ("p_value", "p_differs")):
         assert 0.03 <= np.mean(p < 0.05) <= 0.07
         assert np.mean(p < 0.001) <= 0.003
@@ -155,17 +152,17 @@ def test_segments_with_20_clicks_hold_their_level_in_the_tail(k):
 @pytest.mark.parametrize("k", [1, 50])
 def test_segments_hold_their_level_and_see_what_is_off(k):
     generator = np.random.default_rng(k)
-    table = SegmentTable("g")
+    cells = segment_cells("g", [], np.empty(0, np.int64), [], [])
     for name, factor, count in (("honest", 1.0, 300), ("off", 1.5, 100)):
         for number in range(count):
             clicks = generator.binomial(PAIRS // 6, SCORES)
             rest = generator.binomial(PAIRS // 6 - clicks, 1 / k)
             score = np.concatenate([np.repeat(SCORES, clicks), np.repeat(SCORES, rest)]) * factor
             clicked = (np.arange(len(score)) < clicks.sum()).astype(np.int64)
-            values = pa.array([f"{name} {number}"] * len(score))
-            table.add(values, score, clicked, np.where(clicked, 1.0, k))
+            own, weight = np.zeros(len(score), np.int64), np.where(clicked, 1.0, k)
+            cells.add(segment_cells("g", [f"{name} {number}"], own, score, clicked, weight))
     p = {"honest": [], "off": []}
-    for segment in table.segments():
+    for segment in segments_of(cells):
         p[segment.value.split()[0]].append(segment.p_value)
     assert 0.02 <= np.mean(np.array(p["honest"]) < 0.05) <= 0.09
     assert np.mean(np.array(p["off"]) < 0.05) > 0.9

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import unskew as us
-from unskew.audit.segments import SegmentTable
+from unskew.audit.segments import segment_cells, segments_of
 from unskew.base.errors import DataError
 from unskew.calibration import Platt, Segmented
 from unskew.data import Features
@@ -260,7 +259,9 @@ def _worst(probability, outcome, columns):
     """The largest weight-calibration error, less its noise, of segments with 2 % of the rows."""
     found = []
     for name, column in columns.items():
-        table = SegmentTable(name)
-        table.add(pa.array(column), probability, outcome, None)
-        found += [each.wce_debiased for each in table.segments() if each.rows > 0.02 * len(outcome)]
+        values, code = np.unique(column, return_inverse=True)
+        segments = segments_of(
+            segment_cells(name, [str(each) for each in values], code, probability, outcome)
+        )
+        found += [each.wce_debiased for each in segments if each.rows > 0.02 * len(outcome)]
     return max(found)

@@ -11,16 +11,16 @@ import numpy as np
 
 from unskew.audit.audit_figures import errors, regions, weight_figures
 from unskew.audit.audit_result import AuditResult
-from unskew.audit.fold_sketches import COMPARED, CalibratorScore, FoldSketches, can_crossfit, compare
+from unskew.audit.crossfit import COMPARED, CalibratorScore, can_crossfit, compare, dealt, merged
+from unskew.audit.reading import Counted, named, read, require_three_columns
 from unskew.audit.segment_repair import compare_by_segment
-from unskew.audit.segment_rows import MOST_KEPT, SegmentRows
-from unskew.audit.segments import MISSING, SegmentTable, corrected, worst_first
+from unskew.audit.segments import corrected, segments_of, worst_first
 from unskew.audit.verdict import Remedy, headline, verdict
 from unskew.base.errors import DataError
 from unskew.base.estimator import require
 from unskew.base.progress import SILENT, Progress
 from unskew.base.tables import FrameInMemory, Source, sources
-from unskew.data.stream import Roles, stream, tracked
+from unskew.data.stream import Roles
 from unskew.metrics import (
     CalibrationSketch,
     brier,
@@ -29,8 +29,8 @@ from unskew.metrics import (
     noise_floor,
     wce_test,
 )
-from unskew.metrics.cell_frames import read_cells
 from unskew.metrics.cell_sums import both
+from unskew.metrics.cells import Cells
 from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import (
     SIGNIFICANCE,
@@ -42,7 +42,6 @@ from unskew.metrics.judgement import (
     require_limits,
 )
 from unskew.metrics.score_cells import cells_of
-from unskew.metrics.sketch import load_pass
 
 DEFAULT_P_MIN: Clip = "auto"
 """The clip whose cost is reported, as in training."""
@@ -83,7 +82,7 @@ def audit(
     p is that of a χ² test that the weights 1/p̂ are within the tolerance, the power its chance of finding
     weights that are off by a factor 1.2 (:func:`unskew.metrics.judgement.judge_weights`, which has the whole
     rule): few rows are neither blamed for their noise nor praised for it. Rows are dealt to folds as they
-    pass (:mod:`unskew.audit.fold_sketches`), so that each calibrator is judged on rows that it was not
+    pass (:mod:`unskew.audit.crossfit`), so that each calibrator is judged on rows that it was not
     fitted on, without a second pass.
 
     Use it on rows that did not train the scores: in-sample scores look better than they are.
@@ -119,10 +118,10 @@ def audit(
     roles = Roles(score, outcome, weight, tuple(dict.fromkeys(segments)))
     _require_options(roles, tolerance, significance, p_min)
     files = sources(data)
-    sketches, tables, rows = read(files, roles, folds=folds, seed=seed, progress=progress)
+    counted = read(files, roles, folds=folds, seed=seed, progress=progress)
     limits = {"tolerance": tolerance, "significance": significance}
     asked: dict[str, Any] = {"roles": roles, "p_min": p_min, "calibrators": calibrators, **limits}
-    result = judge(sketches, tables, rows=rows, files=files, **asked)
+    result = judge(counted, files=files, seed=seed, **asked)
     if isinstance(files[0], FrameInMemory):
         return result
     return replace(result, paths=tuple(map(str, [data] if isinstance(data, str | Path) else data)))
@@ -156,20 +155,18 @@ def audit_cells(
         The columns that the query was made with. Segments are those that the cells hold.
     """
     _require_options(roles, tolerance, significance, p_min)
-    table = read_cells(cells)
-    whole = CalibrationSketch.from_cell_sums(table.bins, table.mantissa_bits, table.whole())
+    counted = Cells.from_cells(cells)
+    whole = counted.whole()
     if not whole.total:
         raise DataError("there are no rows with a weight above 0", where=where, remedy="give rows")
-    tables: dict[str, SegmentTable] = {}
-    for group, sums in table.each():
-        sketch = CalibrationSketch.from_cell_sums(table.bins, table.mantissa_bits, sums)
-        if group.segment and sketch.total:
-            segment = tables.setdefault(group.segment, SegmentTable(group.segment))
-            segment.add_cells(group.value or MISSING, cells_of(sketch=sketch))
-    sketches, roles = FoldSketches.of_sketch(whole, folds, seed=seed), replace(roles, segments=tuple(tables))
+    segments = counted.select(lambda key: bool(key.segment)).group("segment", "value")
+    columns = tuple(dict.fromkeys(key.segment for key in segments.keys))
+    roles = replace(roles, segments=columns)
     limits = {"tolerance": tolerance, "significance": significance}
     asked: dict[str, Any] = {"roles": roles, "p_min": p_min, "calibrators": calibrators, **limits}
-    return judge(sketches, list(tables.values()), files=(where,), **asked)
+    return judge(
+        Counted(dealt(whole, folds, seed=seed), {}, segments, None), files=(where,), seed=seed, **asked
+    )
 
 
 def _require_options(roles: Roles, tolerance: float, significance: float, p_min: Clip) -> None:
@@ -179,74 +176,37 @@ def _require_options(roles: Roles, tolerance: float, significance: float, p_min:
         f"p_min must be 'auto' or in [0, 1), not {p_min!r}",
         "give a number between 0 and 1, such as 0.01",
     )
-    require(
-        len(set(roles.numbers)) == len(roles.numbers),
-        "score, outcome and weight must be three columns",
-        "name another column for one of them",
-    )
-
-
-def read(
-    files: Sequence[Source],
-    roles: Roles,
-    *,
-    folds: int,
-    seed: int = 0,
-    most_kept: int = MOST_KEPT,
-    progress: Progress = SILENT,
-) -> tuple[FoldSketches, list[SegmentTable], SegmentRows | None]:
-    """Read the files once; return sketches of the folds, tables of the segments and some of their rows."""
-    sketches = FoldSketches(folds, seed=seed)
-    tables = [SegmentTable(column) for column in roles.segments]
-    rows = SegmentRows(len(tables), folds, seed=seed, most=most_kept) if tables else None
-    batches = stream(files, columns=roles.names, numbers=roles.numbers, text=roles.segments)
-    batches = tracked(batches, progress, "reading")
-    load_pass()
-    for batch in batches:
-        columns = sketches.add(batch, roles)
-        weight = columns[2] if roles.weight else None
-        codes = [
-            table.add(batch.record.column(table.column), columns[0], columns[1], weight) for table in tables
-        ]
-        if rows is not None:
-            rows.add(batch.start, columns, codes)
-    if not any(sketch.total for sketch in sketches.sketches):
-        what = "rows" if roles.weight is None else "rows with a weight above 0"
-        raise DataError(f"there are no {what}", where=_named(files), remedy="give files with rows")
-    return sketches, tables, rows
+    require_three_columns(roles)
 
 
 def judge(
-    sketches: FoldSketches,
-    tables: Sequence[SegmentTable],
+    counted: Counted,
     *,
     files: Sequence[Source | str],
+    seed: int,
     roles: Roles,
     tolerance: float,
     significance: float,
     p_min: Clip,
     calibrators: Sequence[str],
-    rows: SegmentRows | None = None,
 ) -> AuditResult:
-    """Everything that follows from the sketches, and from the rows that were kept with their segments."""
-    whole = sketches.all()
-    seed = sketches.seed
+    """Judge scores by their cells, and by the sample of rows with their segments."""
+    whole = merged(counted.folds)
     limits = {"tolerance": tolerance, "significance": significance}
     _require_both_outcomes(whole, files, roles.outcome, significance)
     found = errors(whole, seed=seed)
     test = wce_test(sketch=whole)
     judgement = judge_weights(whole, **limits)
     off = regions(whole, tolerance=tolerance)
-    scores = compare(sketches, calibrators) if can_crossfit(sketches) else []
+    scores = compare(counted.folds, calibrators) if can_crossfit(counted.folds) else []
     recommended = _recommended(scores, judgement, ("none", *calibrators), **limits)
-    tested = corrected([segment for table in tables for segment in table.segments()])
-    segments = worst_first(tested, **limits)
+    segments = worst_first(corrected(segments_of(counted.segments)), **limits)
     # Where all are off, one is worth naming for what sets it apart.
     bad = judgement.level == "bad"
     named = [s for s in segments if (s.stands_out(**limits) if bad else s.is_off(**limits))]
     repair = None
-    if rows is not None and recommended is not None:
-        repair = compare_by_segment(rows.rows(), tables, sketches, recommended=recommended.name, **limits)
+    if counted.sample is not None and recommended is not None:
+        repair = compare_by_segment(counted, recommended=recommended.name, **limits)
     scores_vary = len(whole.occupied()) > 1
     points = whole.points()
     at_zero = whole.occupied()[points.score == 0]
@@ -343,10 +303,6 @@ def _require_both_outcomes(
         raise DataError(
             f"'{outcome}' is {value} on all {sketch.rows:,} rows, where these scores expect"
             f" {expected:,.0f} of 1: {asked}",
-            where=_named(files),
+            where=named(files),
             remedy=remedy,
         )
-
-
-def _named(files: Sequence[Source | str]) -> str:
-    return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unskew.audit.audit_figures import ErrorFigure, Region, WeightFigures
-from unskew.audit.fold_sketches import CalibratorScore
+from unskew.audit.crossfit import CalibratorScore
 from unskew.audit.segment_repair import MULTI, SegmentRepair
 from unskew.audit.segments import Segment
 from unskew.audit.verdict import OutcomeWords, outcome_words

@@ -31,8 +31,8 @@ from unskew.metrics.anytime import (
     smallest_factor,
     start_weight,
 )
-from unskew.metrics.cell_frames import SUMS, WEIGHTS, CellTable, groups_of
 from unskew.metrics.cell_sums import both
+from unskew.metrics.cells import Cells
 from unskew.metrics.judgement import TOLERANCE, Judgement, Level, detected_error, require_limits
 from unskew.metrics.score_cells import ScoreCells, cells_of, outcome_weights
 from unskew.metrics.weight_calibration import (
@@ -242,17 +242,18 @@ def monitor(
             where=str(store),
             remedy="add their files again when the outcomes are in (--maturity has passed)",
         )
-    kept = _Kept.of(held)
+    cells, numbers = _by_segment(held)
     place = {label: number for number, label in enumerate(labels)}
-    first_seen = np.array([min(place[label] for label in kept.periods(key)) for key in kept.keys])
+    first_seen = np.array(
+        [min(place[cells.keys[number].period] for number in of_key) for of_key in numbers.values()]
+    )
     shares = family_shares(first_seen).tolist()
     # One segment after the other: a year of a thousand segments would not fit into memory at once.
-    histories = {
-        key: _history(
-            key, kept.sketches(key), closed, labels, math.log(1 / (significance * share)), tolerance, value
-        )
-        for key, share in zip(kept.keys, shares, strict=True)
-    }
+    histories = {}
+    for (key, of_key), share in zip(numbers.items(), shares, strict=True):
+        sketches = {cells.keys[number].period: cells.sketch_at(number) for number in of_key}
+        threshold = math.log(1 / (significance * share))
+        histories[key] = _history(key, sketches, closed, labels, threshold, tolerance, value)
     whole = histories.pop(("", ""))
     segments = tuple(sorted(histories.values(), key=_worst_first))
     judgement = _judged(whole, segments)
@@ -278,45 +279,17 @@ def monitor(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """The cells of a store, by segment."""
-
-    table: CellTable
-    keys: dict[Key, list[int]]
-    """All rows and every segment, with the groups of their periods."""
-
-    @classmethod
-    def of(cls, store: MonitorStore) -> _Kept:
-        groups, code = groups_of(store.table)
-        names = ("cell", "outcome", "rows", *SUMS, *WEIGHTS)
-        columns = {name: store.table.column(name).to_numpy() for name in names}
-        columns |= {name: columns[name].astype(np.int64) for name in ("cell", "outcome")}
-        # Each column of segments has all rows: the first tells all of them.
-        first = (*store.settings.roles.segments, "")[0]
-        keys: dict[Key, list[int]] = {("", ""): []}
-        for number, group in enumerate(groups):
-            if group.segment == first:
-                keys[("", "")].append(number)
-            if group.segment:
-                keys.setdefault((group.segment, group.value), []).append(number)
-        return cls(CellTable(store.bins, store.mantissa_bits, groups, code, columns), keys)
-
-    def periods(self, key: Key) -> list[str]:
-        """Periods in which a segment has rows."""
-        return [self.table.groups[number].period for number in self.keys[key]]
-
-    def sketches(self, key: Key) -> dict[str, CalibrationSketch]:
-        """A segment's sketch of each period."""
-        found: dict[str, CalibrationSketch] = {}
-        for number in self.keys[key]:
-            period, sums = self.table.groups[number].period, self.table.sums_of(number)
-            if period in found:
-                found[period].sums.add(sums)
-            else:
-                bits = self.table.bins, self.table.mantissa_bits
-                found[period] = CalibrationSketch.from_cell_sums(*bits, sums)
-        return found
+def _by_segment(store: MonitorStore) -> tuple[Cells, dict[Key, list[int]]]:
+    """Return the cells of a store by period, and the numbers of the keys of all rows and of every segment."""
+    # Each column of segments has all rows: the first tells all of them.
+    first = (*store.settings.roles.segments, "")[0]
+    cells = store.cells.select(lambda key: key.segment == first).group("period")
+    if store.settings.roles.segments:
+        cells.add(store.cells.group("period", "segment", "value"))
+    numbers: dict[Key, list[int]] = {}
+    for number, key in enumerate(cells.keys):
+        numbers.setdefault((key.segment, key.value), []).append(number)
+    return cells, numbers
 
 
 def _history(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.audit.group_sketches import CELLS, MOST_VALUES, GroupSketches
 from unskew.audit.monitor_store import (
     Addition,
     CountedSource,
@@ -22,17 +21,21 @@ from unskew.audit.monitor_store import (
     locked_for_long,
     require_same,
 )
-from unskew.audit.periods import PeriodCodes
+from unskew.audit.periods import PeriodCodes, distinct_numbers
+from unskew.audit.reading import names_of
 from unskew.audit.segments import MISSING, ValueCodes
-from unskew.audit.sql import PERIOD_GRID
 from unskew.base.errors import DataError
 from unskew.base.files import check_file, real
 from unskew.base.progress import SILENT, Progress
 from unskew.base.tables import column_names, expand_paths
-from unskew.data.stream import FileBatch, Roles, located, number_columns, stream, tracked
-from unskew.metrics import CalibrationSketch
-from unskew.metrics.cell_frames import COUNTS, RESOLUTION, CellTable, read_cells
-from unskew.metrics.sketch_grid import grid
+from unskew.data.stream import FileBatch, located, number_columns, stream, tracked
+from unskew.metrics.cells import COUNTS, RESOLUTION, Cells, Key
+
+MOST_GROUPS = 200_000
+"""Periods and segments of a store."""
+
+MOST_VALUES = 1_000
+"""Values of a column that are counted on their own, the first to be met; the rest is one group."""
 
 SURELY_SOME = 20.0
 """Expected rows of an outcome of which one at least comes: none has a chance of e^-20."""
@@ -108,7 +111,7 @@ def add(
                 now = now.seen_again(str(each.known_as), each.as_of)
             now = now.extended(additions, latest=latest)
             _require_both_outcomes(now, additions)
-            if now.table.num_rows:
+            if now.cells.keys:
                 now.save()
             periods = now.periods()
             return Added(
@@ -171,7 +174,7 @@ def _load(path: Path, settings: MonitorSettings | None, files: Sequence[Path]) -
             )
         if real(path) in {real(file) for file in files}:
             raise DataError("is among the files to add", where=str(path), remedy="give it another name")
-        return MonitorStore.empty(path, settings, **PERIOD_GRID)
+        return MonitorStore.empty(path, settings)
     store = MonitorStore.load(path)
     if settings is not None:
         require_same(store.settings, settings, path)
@@ -200,158 +203,123 @@ class _Reader:
     def __init__(self, store: MonitorStore) -> None:
         self.store = store
         self.settings = store.settings
-        self.grid = grid(store.bins, store.mantissa_bits)
-        self.columns = self.settings.roles.segments or (None,)
-        self.values = {
-            column: ValueCodes(MOST_VALUES, store.values(column))
-            for column in self.columns
-            if column is not None
-        }
+        self.columns = self.settings.roles.segments or ("",)
+        self.values = {column: ValueCodes(MOST_VALUES, store.values(column)) for column in self.columns}
         self.periods = PeriodCodes(self.settings.by, self.settings.zone)
-        self.closed = self._sketches()
+        self.closed = self._empty()
 
-    def _sketches(self) -> list[GroupSketches]:
-        return [
-            GroupSketches(self.grid, column, self.values.get(column or "", ValueCodes()))
-            for column in self.columns
-        ]
-
-    def _table(self, sketches: Sequence[GroupSketches]) -> Any:
-        return pa.concat_tables([each.table(self.periods) for each in sketches])
+    def _empty(self) -> Cells:
+        grid = self.store.cells.grid
+        return Cells([], bins=grid.bins, mantissa_bits=grid.mantissa_bits)
 
     def rows(self, planned: _Planned, kept: frozenset[str], progress: Progress) -> tuple[Addition, int]:
-        """A file of rows; those of periods that are ``kept`` are left out."""
+        """Count a file of rows; those of periods that are ``kept`` are left out."""
         roles, by = self.settings.roles, self.settings.by
         names = list(dict.fromkeys([*roles.names, by.column]))
         text = [*roles.segments, by.column]
         batches = stream([planned.file], columns=names, numbers=roles.numbers, text=text)
-        opened = self._sketches()
-        seen: dict[str, None] = {}
-        left: set[str] = set()
-        rows = 0
+        opened, seen, left, rows = self._empty(), dict[str, None](), set[str](), 0
         for batch in tracked(batches, progress, planned.file.name):
             with located(batch):
                 period = self.periods.codes(batch.record.column(by.column), batch.first_row)
             labels = list(self.periods.labels)
             here: list[int] = np.flatnonzero(np.bincount(period, minlength=len(labels))).tolist()
             left |= {labels[code] for code in here} & kept
-            fresh = {code for code in here if labels[code] not in kept}
-            seen |= dict.fromkeys(labels[code] for code in sorted(fresh))
-            mature = {code for code in fresh if self.settings.is_closed(labels[code], planned.as_of)}
-            for sketches, codes in ((self.closed, mature), (opened, fresh - mature)):
-                part, of = _rows_of(batch, period, codes, len(labels))
-                rows += len(of)
-                for sketch in sketches if len(of) else ():
-                    try:
-                        sketch.add(part, roles, of)
-                    except DataError:
-                        # Some of the batch's rows were left out: the whole batch tells the row's number.
-                        _name_row(batch, roles)
-                        raise
+            seen |= dict.fromkeys(labels[code] for code in here if labels[code] not in kept)
+            counted = self._counted(batch, period, labels)
+            counted = counted.select(lambda key: key.period not in kept)
+            closed = {label for label in seen if self.settings.is_closed(label, planned.as_of)}
+            self.closed.add(counted.select(partial(_is_of, closed, True)))
+            opened.add(counted.select(partial(_is_of, closed, False)))
+            rows += sum(n for key, n in counted.rows().items() if key.segment == self.columns[0])
         if not rows and not left:
             raise DataError("there are no rows", where=str(planned.file), remedy="leave the file out")
         source = CountedSource(planned.name, planned.digest, str(planned.as_of), rows, tuple(seen))
-        return Addition(source, CELLS.empty_table(), self._table(opened)), len(left)
+        return Addition(source, opened.renamed(lambda key: key._replace(source=planned.name))), len(left)
+
+    def _counted(self, batch: FileBatch, period: NDArray[np.int64], labels: Sequence[str]) -> Cells:
+        """Return the cells of a batch by period and value of each column."""
+        roles, counted = self.settings.roles, self._empty()
+        columns = number_columns(batch, roles.numbers)
+        for column in self.columns:
+            value = (
+                self.values[column].codes(batch.record.column(column)) if column else np.zeros_like(period)
+            )
+            width = int(value.max(initial=0)) + 1
+            pairs, number = distinct_numbers(period * width + value)
+            names = self.values[column].names() if column else [""]
+            of_column = self._empty()
+            of_column.keys = [
+                Key(labels[which], column, names[code])
+                for which, code in (divmod(int(p), width) for p in pairs)
+            ]
+            with located(batch):
+                of_column.update(*columns, key=number, first_row=batch.first_row, names=names_of(roles))
+            counted.add(of_column)
+        if len(self.closed.keys) + len(counted.keys) > MOST_GROUPS:
+            raise DataError(
+                f"there are more than {MOST_GROUPS:,} periods and segments",
+                where=str(batch.file),
+                remedy="give longer periods (--by week), or columns with fewer values",
+            )
+        return counted
 
     def cells(self, planned: _Planned, kept: frozenset[str]) -> tuple[Addition, int]:
-        """A file of cells, as the query of :mod:`unskew.audit.sql` gives them."""
-        found = read_cells(planned.file)
-        with located(FileBatch(planned.file, 0, 0, None, 1.0)):
-            self._require_same_grid(found)
-            table = self._of_cells(found)
-        labels = table.column("period").to_pylist()
-        counted = np.array(table.column("segment").to_pylist()) == found.groups[0].segment
-        is_kept = {label: label in kept for label in set(labels)}
-        fresh = np.array([not is_kept[label] for label in labels])
-        closing = {label: self.settings.is_closed(label, planned.as_of) for label in set(labels)}
-        closed = np.array([closing[label] for label in labels])
-        rows = int(np.asarray(table.column("rows"))[fresh & counted].sum())
-        periods = tuple(sorted(label for label in set(labels) if not is_kept[label]))
-        source = CountedSource(planned.name, planned.digest, str(planned.as_of), rows, periods)
-        parts = (table.filter(pa.array(fresh & which)) for which in (closed, ~closed))
-        return Addition(source, *parts), sum(is_kept.values())
-
-    def _require_same_grid(self, found: CellTable) -> None:
-        for name in RESOLUTION:
-            mine, theirs = getattr(self.store, name), getattr(found, name)
-            if mine != theirs:
-                raise DataError(
-                    f"holds cells of {name}={theirs}, where the store has {name}={mine}",
-                    remedy="make the cells with unskew audit --sql … --by, which has the store's grid",
-                )
-        segments = {group.segment for group in found.groups}
-        wanted = set(self.settings.roles.segments) or {""}
-        if segments != wanted or any(not group.period for group in found.groups):
+        """Take a file of cells, as the query of :mod:`unskew.audit.sql` gives them."""
+        given = Cells.from_cells(planned.file)
+        where = str(planned.file)
+        self.store.cells.require_same_grid(given, where)
+        segments = {key.segment for key in given.keys}
+        wanted = set(self.columns)
+        if segments != wanted or any(not key.period for key in given.keys):
             raise DataError(
                 f"holds cells of {sorted(segments)}, where the store has {sorted(wanted)} by period",
+                where=where,
                 remedy="make the cells with the store's --segment and --by",
             )
+        with located(FileBatch(planned.file, 0, 0, None, 1.0)):
+            label = {name: self.periods.label_of(name) for name in {key.period for key in given.keys}}
+        closed = {name: self.settings.is_closed(name, planned.as_of) for name in label.values()}
 
-    def _of_cells(self, found: CellTable) -> Any:
-        groups = [
-            (self.periods.label_of(group.period), group.segment, group.value or MISSING)
-            for group in found.groups
-        ]
-        keys = [list(each) for each in zip(*groups, strict=True)]
-        code = pa.array(found.group)
-        named = [pa.array(values, pa.string()).take(code) for values in keys]
-        if self.settings.roles.segments == ():
-            named[2] = pa.array([""], pa.string()).take(pa.array(np.zeros(len(found.group), dtype=np.int64)))
-        numbers = [pa.array(found.columns[name]) for name in CELLS.names[3:]]
-        return pa.table([*named, *numbers], names=CELLS.names).cast(CELLS)
+        def renamed(key: Key) -> Key:
+            period, value = label[key.period], key.value or (MISSING if key.segment else "")
+            return Key(period, key.segment, value, source="" if closed[period] else planned.name)
+
+        cells = given.renamed(renamed).select(lambda key: key.period not in kept)
+        rows = sum(n for key, n in cells.rows().items() if key.segment == self.columns[0])
+        periods = tuple(sorted(name for name in closed if name not in kept))
+        source = CountedSource(planned.name, planned.digest, str(planned.as_of), rows, periods)
+        return Addition(source, cells), len(kept & set(closed))
 
     def finished(self, additions: list[Addition]) -> list[Addition]:
-        """The additions, the last with what all files gave to closed periods."""
-        gathered = self._table(self.closed)
-        if not additions or not len(gathered):
+        """Return the additions, the last with what all files gave to closed periods."""
+        if not additions:
             return additions
         last = additions[-1]
-        whole = pa.concat_tables([last.closed, gathered])
-        return [*additions[:-1], replace(last, closed=whole)]
+        return [*additions[:-1], replace(last, cells=self._empty().add(last.cells).add(self.closed))]
 
 
-def _rows_of(
-    batch: FileBatch, period: NDArray[np.int64], codes: set[int], count: int
-) -> tuple[FileBatch, NDArray[np.int64]]:
-    """The rows of some periods."""
-    wanted = np.zeros(count, dtype=bool)
-    wanted[list(codes)] = True
-    here = wanted[period]
-    if here.all():
-        return batch, period
-    return batch._replace(record=batch.record.filter(pa.array(here))), period[here]
-
-
-def _name_row(batch: FileBatch, roles: Roles) -> None:
-    """An error for the first bad row of a batch, if there is one."""
-    names = (roles.score, roles.outcome, roles.weight or "weight")
-    with located(batch):
-        CalibrationSketch().update(
-            *number_columns(batch, roles.numbers), first_row=batch.first_row, names=names
-        )
+def _is_of(periods: Collection[str], inside: bool, key: Key) -> bool:
+    return (key.period in periods) == inside
 
 
 def _require_both_outcomes(store: MonitorStore, additions: Sequence[Addition]) -> None:
     """An error for a closed period of one outcome alone, where that is no chance."""
     touched = {period for each in additions for period in each.source.periods}
     first = (*store.settings.roles.segments, "")[0]
-    kept = store.table.select(["period", "segment", "source", "outcome", "rows", "score"])
-    summed = kept.group_by(["period", "segment", "source", "outcome"]).aggregate(
-        [("rows", "sum"), ("score", "sum")]
-    )
-    found: dict[str, dict[int, tuple[int, float]]] = {}
-    for each in summed.to_pylist():
-        if each["period"] in touched and each["segment"] == first and not each["source"]:
-            found.setdefault(each["period"], {})[each["outcome"]] = (each["rows_sum"], each["score_sum"])
-    for period, by_outcome in sorted(found.items()):
-        if len(by_outcome) > 1:
+    closed = store.cells.select(lambda key: key.period in touched and key.segment == first and not key.source)
+    by_period = closed.group("period")
+    for number, key in sorted(enumerate(by_period.keys), key=lambda numbered: numbered[1]):
+        sums = by_period.sketch_at(number).sums
+        by_outcome = sums.rows.sum(axis=0)
+        if by_outcome.all():
             continue
-        ((outcome, (rows, score)),) = by_outcome.items()
+        outcome, rows, score = int(by_outcome[1] > 0), int(by_outcome.sum()), float(sums.score.sum())
         missing = score if outcome == 0 else rows - score
         if missing > SURELY_SOME:
             raise DataError(
-                f"'{store.settings.roles.outcome}' is {outcome} on all {rows:,} rows of {period}, where the"
-                f" scores expect {missing:,.0f} of {1 - outcome}: were the outcomes joined, and all"
+                f"'{store.settings.roles.outcome}' is {outcome} on all {rows:,} rows of {key.period}, where"
+                f" the scores expect {missing:,.0f} of {1 - outcome}: were the outcomes joined, and all"
                 " rows kept?",
                 where=str(store.path),
                 remedy="add the period when its outcomes are in; --maturity keeps it open until then",

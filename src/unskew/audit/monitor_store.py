@@ -1,4 +1,4 @@
-"""The store of a monitor: sketches of periods and segments in one Parquet file, extended by merging.
+"""The store of a monitor: cells of periods and segments in one Parquet file, extended by adding.
 
 A period is closed once its outcomes had the time to come in (``maturity``) when its rows were written; what
 files gave to closed periods is added up. What they gave to open ones is kept by file, so that a newer version
@@ -18,12 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from unskew.audit.group_sketches import CELLS
 from unskew.audit.periods import By, end_of, require_zone
+from unskew.audit.sql import PERIOD_GRID
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.files import Lock, real, whole_file
 from unskew.data.splitting import parse_duration
 from unskew.data.stream import Roles
+from unskew.metrics.cells import RESOLUTION, Cells
 
 FORMAT = 1
 MARK = b"unskew monitor"
@@ -32,11 +33,11 @@ MARK = b"unskew monitor"
 LOCK_SECONDS = 60.0
 """How long to wait for others that extend a store in the same folder: each takes a second or two."""
 
-STORED = CELLS.append(pa.field("source", pa.string()))
-"""``source`` is the file that gave the cells of an open period, "" in closed ones."""
-
-_KEYS = ["source", "period", "segment", "value", "cell", "outcome"]
-_SUMS = ["rows", "weight", "square", "score", "inverse", "brier", "log_loss"]
+STORED = (
+    *("period", "segment", "value", "cell", "outcome"),
+    *("rows", "weight", "square", "score", "inverse", "brier", "log_loss", "source"),
+)
+"""Columns of the file; ``source`` is the file that gave the cells of an open period, "" in closed ones."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,10 @@ class CountedSource:
 
 @dataclass(frozen=True, eq=False)
 class Addition:
-    """A file to be added: its cells of closed and of open periods."""
+    """A file to be added, and its cells: with no ``source`` in closed periods, its own in open ones."""
 
     source: CountedSource
-    closed: Any
-    open: Any
+    cells: Cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,15 +105,13 @@ class MonitorStore:
 
     path: Path
     settings: MonitorSettings
-    bins: int
-    mantissa_bits: int
     sources: tuple[CountedSource, ...]
-    table: Any
+    cells: Cells
 
     @classmethod
-    def empty(cls, path: Path, settings: MonitorSettings, bins: int, mantissa_bits: int) -> MonitorStore:
-        """A store of no rows, not yet written."""
-        return cls(path, settings, bins, mantissa_bits, (), STORED.empty_table())
+    def empty(cls, path: Path, settings: MonitorSettings) -> MonitorStore:
+        """Return a store of no rows, not yet written."""
+        return cls(path, settings, (), Cells([], **PERIOD_GRID))
 
     @classmethod
     def load(cls, path: Path) -> MonitorStore:
@@ -132,7 +130,7 @@ class MonitorStore:
                 where=str(path),
                 remedy="give a store, or another name for a new one",
             ) from None
-        if version != FORMAT or table.column_names != STORED.names:
+        if version != FORMAT or tuple(table.column_names) != STORED:
             raise DataError(
                 f"the store has format {version}, this library reads {FORMAT}",
                 where=str(path),
@@ -141,27 +139,27 @@ class MonitorStore:
         sources = tuple(
             CountedSource(**{**each, "periods": tuple(each["periods"])}) for each in header["sources"]
         )
-        return cls(
-            path,
-            MonitorSettings.from_dict(header["settings"]),
-            header["bins"],
-            header["mantissa_bits"],
-            sources,
-            table.cast(STORED).replace_schema_metadata(None),
+        for name in RESOLUTION:
+            table = table.append_column(name, pa.repeat(header[name], len(table)))
+        cells = (
+            Cells.from_cells(table)
+            if len(table)
+            else Cells([], **{name: header[name] for name in RESOLUTION})
         )
+        return cls(path, MonitorSettings.from_dict(header["settings"]), sources, cells)
 
     def save(self) -> None:
         """Write the store; its folder is locked (:func:`locked_for_long`)."""
         header = {
             "format": FORMAT,
-            "bins": self.bins,
-            "mantissa_bits": self.mantissa_bits,
+            **{name: getattr(self.cells.grid, name) for name in RESOLUTION},
             "settings": self.settings.to_dict(),
             "sources": [asdict(source) for source in self.sources],
         }
-        table = self.table.replace_schema_metadata({MARK: json.dumps(header).encode()})
+        table = self.cells.to_cells().select(STORED)
+        marked = table.replace_schema_metadata({MARK: json.dumps(header).encode()})
         with whole_file(self.path) as beside:
-            pa.parquet.write_table(table, beside, compression="zstd")
+            pa.parquet.write_table(marked, beside, compression="zstd")
 
     def source(self, name: str) -> CountedSource | None:
         """A file that was added under this name."""
@@ -172,17 +170,15 @@ class MonitorStore:
         return next((source for source in self.sources if source.digest == digest), None)
 
     def values(self, column: str) -> list[str]:
-        """Values of a segment's column, as they are kept."""
-        here = self.table.filter(pa.array(np.asarray(self.table.column("segment")) == column))
-        return sorted(set(here.column("value").to_pylist()))
+        """Return the values of a segment's column."""
+        return sorted({key.value for key in self.cells.keys if key.segment == column})
 
     def periods(self) -> dict[str, bool]:
-        """Every period, and whether it is closed."""
-        pairs = self.table.select(["period", "source"]).group_by(["period", "source"]).aggregate([])
-        found: dict[str, bool] = {}
-        for period, source in zip(pairs["period"].to_pylist(), pairs["source"].to_pylist(), strict=True):
-            found[period] = found.get(period, True) and source == ""
-        return found
+        """Return every period, and whether it is closed."""
+        closed: dict[str, bool] = {}
+        for key in self.cells.keys:
+            closed[key.period] = closed.get(key.period, True) and not key.source
+        return closed
 
     def closed_of(self, name: str) -> frozenset[str]:
         """Periods of a file that are closed: nothing of it is added to them again."""
@@ -193,42 +189,41 @@ class MonitorStore:
         return frozenset(each for each in known.periods if self.settings.is_closed(each, as_of))
 
     def extended(self, additions: Sequence[Addition], *, latest: bool) -> MonitorStore:
-        """The store with further files: open periods of a known file are replaced, all else is added up."""
-        table, sources = self.table, {source.name: source for source in self.sources}
+        """Return the store with further files: they replace their open periods; all else is added up."""
+        sources = {source.name: source for source in self.sources}
+        replaced: set[tuple[str, str]] = set()
+        dropped: set[str] = set()
         if latest:
-            replaced = {period for each in additions for period in each.source.periods}
-            table = _without(table, lambda period, source: period in replaced)
+            dropped = {period for each in additions for period in each.source.periods}
             sources = {
-                name: replace(each, periods=tuple(p for p in each.periods if p not in replaced))
+                name: replace(each, periods=tuple(p for p in each.periods if p not in dropped))
                 for name, each in sources.items()
             }
-        parts = [table]
         for each in additions:
-            name, fresh = each.source.name, set(each.source.periods)
-            parts[0] = _without(
-                parts[0], lambda period, source, name=name, fresh=fresh: source == name and period in fresh
-            )
-            earlier = sources.get(name)
-            before = () if earlier is None else earlier.periods
-            sources[name] = replace(each.source, periods=tuple(sorted(fresh | set(before))))
-            parts += [_of_source(each.closed, ""), _of_source(each.open, name)]
-        return replace(self, table=_added_up(pa.concat_tables(parts)), sources=tuple(sources.values()))
+            name, fresh = each.source.name, each.source.periods
+            replaced |= {(period, name) for period in fresh}
+            earlier = sources[name].periods if name in sources else ()
+            sources[name] = replace(each.source, periods=tuple(sorted({*fresh, *earlier})))
+        cells = self.cells.select(
+            lambda key: key.period not in dropped and (key.period, key.source) not in replaced
+        )
+        for each in additions:
+            cells.add(each.cells)
+        return replace(self, cells=cells, sources=tuple(sources.values()))
 
     def seen_again(self, name: str, as_of: np.datetime64) -> MonitorStore:
-        """The store where a file's content is known to be that of a later time: more of it may be closed."""
+        """Return the store where a file's content is known to be that of a later time: more may be closed."""
         sources = tuple(
             replace(each, as_of=str(as_of))
             if each.name == name and as_of > np.datetime64(each.as_of)
             else each
             for each in self.sources
         )
-        source = self.table.column("source").to_pylist()
-        period = self.table.column("period").to_pylist()
-        closed = {each: self.settings.is_closed(each, as_of) for each in set(period)}
-        moved = ["" if of == name and closed[here] else of for of, here in zip(source, period, strict=True)]
-        place = STORED.get_field_index("source")
-        table = self.table.set_column(place, "source", pa.array(moved, pa.string()))
-        return replace(self, table=_added_up(table), sources=sources)
+        closed = {period: self.settings.is_closed(period, as_of) for period in self.periods()}
+        cells = self.cells.renamed(
+            lambda key: key._replace(source="") if key.source == name and closed[key.period] else key
+        )
+        return replace(self, cells=cells, sources=sources)
 
 
 @contextmanager
@@ -277,30 +272,3 @@ def _shown(value: Any) -> str:
     if not value:
         return "(none)"
     return ", ".join(value) if isinstance(value, tuple) else str(value)
-
-
-def _without(table: Any, dropped: Any) -> Any:
-    """The rows whose period and source are not to be dropped."""
-    pairs = zip(table.column("period").to_pylist(), table.column("source").to_pylist(), strict=True)
-    known: dict[tuple[str, str], bool] = {}
-    kept = []
-    for pair in pairs:
-        if pair not in known:
-            known[pair] = not dropped(*pair)
-        kept.append(known[pair])
-    return table.filter(pa.array(kept, pa.bool_()))
-
-
-def _of_source(table: Any, name: str) -> Any:
-    names = pa.array([name], pa.string()).take(pa.array(np.zeros(len(table), dtype=np.int64)))
-    return table.select(CELLS.names).append_column("source", names).cast(STORED)
-
-
-def _added_up(table: Any) -> Any:
-    """Cells of one key as one row, sorted."""
-    summed = table.group_by(_KEYS, use_threads=False).aggregate([(name, "sum") for name in _SUMS])
-    named = summed.rename_columns([name.removesuffix("_sum") for name in summed.column_names])
-    ordered = named.sort_by(
-        [(name, "ascending") for name in ("period", "segment", "value", "source", "cell", "outcome")]
-    )
-    return ordered.select(STORED.names).cast(STORED)

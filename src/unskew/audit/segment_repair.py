@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from unskew.audit.fold_sketches import FoldSketches, fit_without_each
+from unskew.audit.crossfit import fit_without_each
+from unskew.audit.reading import Counted
 from unskew.audit.segment_rows import KeptRows
-from unskew.audit.segments import Segment, SegmentTable, corrected, worst_first
+from unskew.audit.segments import Segment, ValueCodes, corrected, segment_cells, segments_of, worst_first
 from unskew.base.plain_text import listed, plain
 from unskew.calibration import Multicalibrated
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
@@ -110,25 +110,20 @@ def _off(segment: Segment) -> str:
 
 
 def compare_by_segment(
-    kept: KeptRows,
-    tables: Sequence[SegmentTable],
-    sketches: FoldSketches,
-    *,
-    recommended: str,
-    tolerance: float,
-    significance: float,
+    counted: Counted, *, recommended: str, tolerance: float, significance: float
 ) -> SegmentRepair | None:
     """Compare them; None where some fold leaves rows of one class alone, or none at all."""
-    folds = range(sketches.folds)
-    for fold in folds:
+    assert counted.sample is not None
+    kept = counted.sample.rows()
+    for fold in range(len(counted.folds)):
         clicks = kept.outcome[kept.fold != fold]
         if not 0 < clicks.sum() < len(clicks):
             return None
-    names = [table.column for table in tables]
+    names = list(counted.values)
     codes = dict(zip(names, kept.code.astype(np.int64), strict=True))
     found: dict[str, Array] = {"none": kept.score}
     if recommended != "none":
-        fitted = fit_without_each(recommended, sketches)
+        fitted = fit_without_each(recommended, counted.folds)
         found[recommended] = _out_of_fold(kept, lambda fold, out: fitted[fold].predict(kept.score[out]))
     found[MULTI] = _multicalibrated(kept, codes)
     difference = _losses(kept, found[recommended]) - _losses(kept, found[MULTI])
@@ -139,7 +134,7 @@ def compare_by_segment(
         name: RepairLine(
             name,
             float(kept.weight @ _losses(kept, p) / kept.weight.sum()),
-            _worst(kept, tables, p, tolerance=tolerance, significance=significance),
+            _worst(kept, counted.values, p, tolerance=tolerance, significance=significance),
         )
         for name, p in found.items()
     }
@@ -181,13 +176,11 @@ def _losses(kept: KeptRows, probability: Array) -> Array:
 
 
 def _worst(
-    kept: KeptRows, tables: Sequence[SegmentTable], probability: Array, **limits: float
+    kept: KeptRows, values: Mapping[str, ValueCodes], probability: Array, **limits: float
 ) -> Segment | None:
     segments = []
-    for table, code in zip(tables, kept.code, strict=True):
-        judged = SegmentTable(table.column)
-        values = pa.DictionaryArray.from_arrays(pa.array(code), pa.array(table.values))
-        judged.add(values, probability, kept.outcome, kept.weight)
-        segments += judged.segments()
+    for (column, codes), code in zip(values.items(), kept.code, strict=True):
+        cells = segment_cells(column, codes.names(), code, probability, kept.outcome, kept.weight)
+        segments += segments_of(cells)
     off = (each for each in worst_first(corrected(segments), **limits) if each.is_off(**limits))
     return next(off, None)

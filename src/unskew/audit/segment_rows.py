@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.audit.fold_sketches import fold_of_rows
+from unskew.audit.crossfit import fold_of_rows
 from unskew.base.seeds import splitmix64
 from unskew.base.seeds import stream as seed_stream
 

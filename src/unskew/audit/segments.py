@@ -1,13 +1,12 @@
-"""Calibration of each value of a column (country, device, …): small tables, filled batch by batch.
+"""Calibration of each value of a column (country, device, …): which segments are off beyond chance.
 
-Each segment keeps sums in :data:`CELLS` cells of the score, an octave each. Which segments are off beyond
-chance is decided here; what is said about them is in ``verdict``.
+They are judged on sums over octaves of the score; what is said about them is in ``verdict``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import chdtrc, chdtri, expit, logit, ndtr
 
-from unskew.metrics.cell_sums import both
+from unskew.metrics.cells import Cells, Key
 from unskew.metrics.judgement import is_off
 from unskew.metrics.limits import SMALLEST
-from unskew.metrics.score_cells import ScoreCells
+from unskew.metrics.sketch_grid import OCTAVES
 
 Array = NDArray[np.float64]
 
@@ -29,10 +28,8 @@ MOST_SEGMENTS = 10_000
 OTHERS = "(all others)"
 MISSING = "(missing)"
 
-LOWEST_OCTAVE = -29
-"""Scores below 2^-30 share a cell."""
-CELLS = 3 - LOWEST_OCTAVE
-"""A cell for scores of 0, one for each octave of (0, 1), one for scores of 1."""
+SEGMENT_GRID = {"bins": 1, "mantissa_bits": 0}
+"""Of cells that are counted for segments alone: octaves, of which thousands of values need little memory."""
 
 LEAST_EXPECTED = 5.0
 """Rows of each outcome that a bin must be expected to hold to be tested, given how many rows it has (Cochran
@@ -49,20 +46,6 @@ SMALLEST_STEP_SCORE = 1e-100
 
 NEAR = 0.01
 """Standard deviations within which a value is the mean: the p-value is 1."""
-
-ROWS_AT_A_TIME = 1 << 18
-_SUMS = (
-    "rows",
-    "weight",
-    "positive",
-    "score",
-    "inverse",
-    "spread",
-    "inverse_spread",
-    "positive_square",
-    "negative_square",
-)
-"""n, Σw, Σwo, Σwp, Σwo/p, Σwp(1 − p), Σw(1 − p)/p, and Σw² of rows with outcome 1 and 0."""
 
 
 @dataclass(frozen=True)
@@ -170,87 +153,60 @@ class ValueCodes:
         return code
 
 
-class SegmentTable:
-    """Sums by value of a column and octave of the score.
+def segment_cells(
+    column: str, names: Sequence[str], code: NDArray[Any], score: Any, outcome: Any, weight: Any = None
+) -> Cells:
+    """Count rows by the value of a column, of which each row has the number in ``names``.
 
     Examples
     --------
-    >>> table = SegmentTable("country")
-    >>> table.add(pa.array(["de", "fr", "de"]), np.array([0.5, 0.25, 0.5]), np.array([1, 0, 0]), None)
-    array([0, 1, 0])
-    >>> [(segment.value, segment.rows, segment.base_rate) for segment in table.segments()]
+    >>> cells = segment_cells("country", ["de", "fr"], np.array([0, 1, 0]), [0.5, 0.25, 0.5], [1, 0, 0])
+    >>> [(segment.value, segment.rows, segment.base_rate) for segment in segments_of(cells)]
     [('de', 2, 0.5), ('fr', 1, 0.0)]
     """
-
-    def __init__(self, column: str, *, most: int = MOST_SEGMENTS) -> None:
-        self.column = column
-        self._values = ValueCodes(most)
-        self._sums: Array = np.zeros((len(_SUMS), 0, CELLS))
-
-    def add(
-        self, values: Any, score: NDArray[Any], outcome: NDArray[Any], weight: NDArray[Any] | None
-    ) -> NDArray[np.int64]:
-        """Add rows, known to be valid; ``values`` is an Arrow array of any type that has equality.
-
-        Gives the place of each row's value among :attr:`values`.
-        """
-        code = self._values.codes(values)
-        missing = len(self._values) - self._sums.shape[1]
-        self._sums = np.pad(self._sums, ((0, 0), (0, missing), (0, 0)))
-        for start in range(0, len(code), ROWS_AT_A_TIME):
-            rows = slice(start, start + ROWS_AT_A_TIME)
-            self._add(code[rows], score[rows], outcome[rows], None if weight is None else weight[rows])
-        return code
-
-    def add_cells(self, value: str, cells: ScoreCells) -> None:
-        """Add the cells of a value's sketch; Σwp(1 − p) and Σw(1 − p)/p are those of the cells' means."""
-        code = self._values.code_of(value)
-        self._sums = np.pad(self._sums, ((0, 0), (0, len(self._values) - self._sums.shape[1]), (0, 0)))
-        p, total = cells.score, cells.total
-        odds = np.where(p > 0, (1 - p) / np.maximum(p, SMALLEST), 0.0)
-        columns = (both(cells.rows), total, cells.positive, both(cells.score_sum), cells.inverse_sum)
-        spreads = (total * p * (1 - p), total * odds, cells.square_sum[:, 1], cells.square_sum[:, 0])
-        for place, column in enumerate((*columns, *spreads)):
-            self._sums[place, code] += np.bincount(_octave(p), column, minlength=CELLS)
-
-    def codes(self, values: Any) -> NDArray[np.int64]:
-        """The place of each row's value among :attr:`values`."""
-        return self._values.codes(values)
-
-    @property
-    def values(self) -> list[str]:
-        """Those that have a table, in the order in which they were met."""
-        return self._values.names()
-
-    def segments(self) -> list[Segment]:
-        """Figures of every value, in the order in which they were met; without q-values."""
-        weights = _outcome_weights(self._sums)
-        whole = self._sums.sum(axis=1)
-        bins, p_values = _tested_bins(self._sums, weights)
-        p_differs = _differences(self._sums, weights)
-        found = []
-        for code, value in enumerate(self._values.names()):
-            own = self._sums[:, code]
-            figures = _figures(self.column, value, own, bins[:, code], p_values[code])
-            found.append(_beside_rest(figures, own, whole - own, float(p_differs[code])))
-        return found
-
-    def _add(self, code: NDArray[np.int64], score: Any, outcome: Any, weight: NDArray[Any] | None) -> None:
-        p, o = score.astype(np.float64), outcome.astype(np.float64)
-        w = np.ones(len(p)) if weight is None else weight.astype(np.float64)
-        key = code * CELLS + _octave(p)
-        inverse = np.where(p > 0, 1.0 / np.maximum(p, SMALLEST), 0.0)
-        columns = (np.ones(len(p)), w, w * o, w * p, w * o * inverse)
-        spreads = (w * p * (1 - p), w * (1 - p) * inverse, w * w * o, w * w * (1 - o))
-        shape = self._sums.shape[1:]
-        for place, column in enumerate((*columns, *spreads)):
-            self._sums[place] += np.bincount(key, column, minlength=shape[0] * CELLS).reshape(shape)
+    cells = Cells([Key(segment=column, value=name) for name in names], **SEGMENT_GRID)
+    cells.update(score, outcome, weight, key=code)
+    return cells
 
 
-def _octave(score: Array) -> NDArray[np.int64]:
-    """The cell of each score."""
-    octave = np.clip(np.frexp(score)[1] - LOWEST_OCTAVE + 1, 1, CELLS - 1)
-    return np.where(score > 0, octave, 0).astype(np.int64)
+def segments_of(cells: Cells) -> list[Segment]:
+    """Return figures of every segment that has rows, column by column, without q-values."""
+    columns, rows = cells.columns(), cells.rows()
+    octave = cells.grid.octave[columns["cell"]]
+    found = []
+    for column in dict.fromkeys(key.segment for key in cells.keys):
+        keys = [key for key in cells.keys if key.segment == column and rows[key]]
+        place = {key: number for number, key in enumerate(keys)}
+        number = np.array([place.get(key, -1) for key in cells.keys], dtype=np.int64)[columns["key"]]
+        sums = _octave_sums(columns, OCTAVES * number + octave, len(keys))
+        weights = _outcome_weights(sums)
+        whole = sums.sum(axis=1)
+        bins, p_values = _tested_bins(sums, weights)
+        p_differs = _differences(sums, weights)
+        for key, own in place.items():
+            figures = _figures(column, key.value or MISSING, sums[:, own], bins[:, own], p_values[own])
+            rest = whole - sums[:, own]
+            found.append(_beside_rest(figures, sums[:, own], rest, float(p_differs[own])))
+    return found
+
+
+def _octave_sums(columns: Mapping[str, NDArray[Any]], at: NDArray[np.int64], segments: int) -> Array:
+    """Return sums ``[sum, segment, octave]`` of cells at ``segment · octaves + octave``, unless below 0.
+
+    They are n, Σw, Σwo, Σwp, Σwo/p, Σw(1 − p)/p, and Σw² of rows with outcome 1 and 0.
+    """
+    own = at >= 0
+    at, clicked = at[own], columns["outcome"][own] == 1
+    rows, weight, square, score, inverse = (
+        columns[name][own] for name in ("rows", "weight", "square", "score", "inverse")
+    )
+    odds = np.where(inverse > 0, inverse - weight, 0.0)
+    values = (
+        *(rows, weight, weight * clicked, score, inverse * clicked, odds),
+        *(square * clicked, square * ~clicked),
+    )
+    added = [np.bincount(at, each, minlength=segments * OCTAVES) for each in values]
+    return np.stack(added).astype(np.float64).reshape(len(values), segments, OCTAVES)
 
 
 def corrected(segments: Sequence[Segment]) -> list[Segment]:
@@ -295,12 +251,12 @@ def _outcome_weights(sums: Array) -> Array:
 
     Where a segment has no such row, that of all segments; where none has, that of the other outcome.
     """
-    named = dict(zip(_SUMS, sums.sum(axis=-1), strict=True))
-    weight = np.stack([named["positive"], named["weight"] - named["positive"]], axis=1)
-    square = np.stack([named["positive_square"], named["negative_square"]], axis=1)
+    _, total, positive, *_, positive_square, negative_square = sums.sum(axis=-1)
+    weight = np.stack([positive, total - positive], axis=1)
+    square = np.stack([positive_square, negative_square], axis=1)
     either = square.sum() / (weight.sum() or 1.0)
-    total = weight.sum(axis=0)
-    whole = np.divide(square.sum(axis=0), total, out=np.full(2, either), where=square.sum(axis=0) > 0)
+    of_outcome = weight.sum(axis=0)
+    whole = np.divide(square.sum(axis=0), of_outcome, out=np.full(2, either), where=square.sum(axis=0) > 0)
     local = np.divide(square, weight, out=np.tile(whole, (len(weight), 1)), where=square > 0)
     return np.asarray(local)
 
@@ -424,15 +380,15 @@ def _tested_bins(sums: Array, outcome_weight: Array) -> tuple[Array, Array]:
     that is large enough.
     """
     rows, chance, step = _draws(sums, outcome_weight)
-    cells = np.stack([*sums[1:5], sums[6] * step, rows * chance, rows * (1 - chance)])
+    cells = np.stack([*sums[1:5], sums[5] * step, rows * chance, rows * (1 - chance)])
     places = np.arange(sums.shape[1])
     bins, index = np.zeros_like(cells), np.zeros(sums.shape[1:], dtype=np.int64)
     current = np.zeros(len(places), dtype=np.int64)
-    for cell in range(CELLS):
+    for cell in range(OCTAVES):
         index[:, cell] = current
         bins[:, places, current] += cells[:, :, cell]
         current += bins[5:, places, current].min(axis=0) >= LEAST_EXPECTED
-        current = np.minimum(current, CELLS - 1)
+        current = np.minimum(current, OCTAVES - 1)
     last = np.maximum(current - 1, 0)
     left = np.where(current > 0, bins[:, places, current], 0.0)
     bins[:, places, current] -= left

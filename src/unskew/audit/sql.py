@@ -1,7 +1,7 @@
 """The sketch in SQL: one query that any engine runs where the rows are, and that returns cells.
 
 The query is a plain ``GROUP BY`` of common functions, written once and rendered for each dialect by sqlglot.
-What the cells mean is in ``unskew.metrics.cell_frames``; engines are run in ``unskew.audit.engines``.
+What the cells mean is in ``unskew.metrics.cells``; engines are run in ``unskew.audit.engines``.
 
 The cell of a score is found exactly, though no engine shows the bits of a double. With t = min(p, 1 − p),
 e = floor(log2 t) and m mantissa bits,
@@ -163,7 +163,7 @@ def _select(segments: Sequence[str], number: int, kept: Collection[str], place: 
     """The cells of one column of segments, or of all rows."""
     w = '"w" * ' if "w" in kept else ""
     fit = 'CASE WHEN "o" = 1 THEN "p" ELSE 1 - "p" END'
-    inverse = f'CASE WHEN "o" = 1 AND "p" > 0 THEN 1 / GREATEST("p", {_double(repr(SMALLEST))})'
+    inverse = f'CASE WHEN "p" > 0 THEN 1 / GREATEST("p", {_double(repr(SMALLEST))})'
     square = _unless_tiny(w + '"p" * "p"', 1e-150)
     score = _unless_tiny(w + '"p"', 1e-290) if w else '"p"'
     keys = {

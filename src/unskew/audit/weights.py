@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
-from unskew.audit.fold_sketches import fit_without_each, fold_of_rows, merged
+from unskew.audit.audit import DEFAULT_P_MIN, FOLDS
+from unskew.audit.crossfit import fit_without_each, fold_of_rows, merged
+from unskew.audit.reading import read, require_three_columns
 from unskew.audit.weights_files import ADDED, added_columns, prepared, require_free, write_with
 from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of
 from unskew.audit.weights_trained import log_of_frame, trained_weighing
@@ -29,7 +30,6 @@ from unskew.data.leaks import require_no_leaks
 from unskew.data.stream import FileBatch, Roles, number_columns, stream
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip, require_clip
-from unskew.metrics.mapped_sketch import mapped
 
 if TYPE_CHECKING:
     from unskew.data import Wanted
@@ -78,7 +78,7 @@ def write_weights(
         Columns that a calibrator reads beside the scores (:class:`unskew.Multicalibrated`), each value as a
         category. It is fitted on at most 131,072 rows of each outcome, drawn by chance and weighted.
     folds, seed
-        How rows are dealt: by their number in the files (:mod:`unskew.audit.fold_sketches`), since scores
+        How rows are dealt: by their number in the files (:mod:`unskew.audit.crossfit`), since scores
         have no ids. Rows in another order are in other folds.
     p_min
         Propensities below are raised to it before they become weights; ``"auto"`` is the clip with the least
@@ -87,11 +87,7 @@ def write_weights(
         Give rows without a click 1/max(p̃, p_min) too.
     """
     roles = Roles(score, outcome, sample_weight, tuple(dict.fromkeys(segments)))
-    require(
-        len(set(roles.numbers)) == len(roles.numbers),
-        "score, outcome and sample_weight must be three columns",
-        "name another column for one of them",
-    )
+    require_three_columns(roles)
     chosen = make_calibrator(calibrator)
     _require_segments(chosen, roles.segments)
     target, files, schema = prepared(
@@ -127,7 +123,7 @@ def _calibrated(
         return _calibrated_by_segment(
             files, roles, chosen, folds=folds, seed=seed, p_min=p_min, progress=progress
         )
-    sketches, *_ = read(files, roles, folds=folds, seed=seed, progress=progress)
+    sketches = read(files, roles, folds=folds, seed=seed, progress=progress).folds
     fitted = fit_without_each(chosen, sketches)
 
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
@@ -136,13 +132,13 @@ def _calibrated(
         return _out_of_fold(fold, lambda k, rows: fitted[k].predict(scores[rows])), fold
 
     parts = [
-        mapped(sketch, calibrator.predict(sketch.points().score))
-        for sketch, calibrator in zip(sketches.sketches, fitted, strict=True)
+        sketch.mapped(calibrator.predict(sketch.points().score))
+        for sketch, calibrator in zip(sketches, fitted, strict=True)
         if sketch.rows
     ]
     calibrated = merged(parts)
     clip = clip_of(calibrated, p_min)
-    return RowWeighing(assign, WeightsResult(0, folds, tuple(fitted), sketches.all(), calibrated, clip))
+    return RowWeighing(assign, WeightsResult(0, folds, tuple(fitted), merged(sketches), calibrated, clip))
 
 
 def _out_of_fold(
@@ -182,14 +178,12 @@ def _calibrated_by_segment(
 ) -> RowWeighing:
     """Scores that are there, calibrated out of fold by a calibrator that reads segments."""
     assert isinstance(chosen, Multicalibrated)
-    sketches, tables, sample = read(
-        files, roles, folds=folds, seed=seed, most_kept=MOST_KEPT, progress=progress
-    )
-    assert sample is not None
-    kept = sample.rows()
+    counted = read(files, roles, folds=folds, seed=seed, most_kept=MOST_KEPT, progress=progress)
+    assert counted.sample is not None
+    kept, values = counted.sample.rows(), counted.values
 
     def features_of(rows: NDArray[Any]) -> dict[str, NDArray[np.int32]]:
-        return {table.column: code[rows] for table, code in zip(tables, kept.code, strict=True)}
+        return {column: code[rows] for column, code in zip(values, kept.code, strict=True)}
 
     fitted, probability = [], np.empty(len(kept.score))
     for fold in range(folds):
@@ -202,7 +196,7 @@ def _calibrated_by_segment(
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         (scores,) = number_columns(batch, [roles.score])
         fold = fold_of_rows(batch.start, len(scores), folds, seed)
-        codes = {table.column: table.codes(batch.record.column(table.column)) for table in tables}
+        codes = {name: of_name.codes(batch.record.column(name)) for name, of_name in values.items()}
 
         def predict(k: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
             return fitted[k].predict(scores[rows], {name: code[rows] for name, code in codes.items()})
@@ -211,7 +205,9 @@ def _calibrated_by_segment(
 
     calibrated = CalibrationSketch.of(score=probability, outcome=kept.outcome, weight=kept.weight)
     clip = clip_of(calibrated, p_min)
-    return RowWeighing(assign, WeightsResult(0, folds, tuple(fitted), sketches.all(), calibrated, clip))
+    return RowWeighing(
+        assign, WeightsResult(0, folds, tuple(fitted), merged(counted.folds), calibrated, clip)
+    )
 
 
 def weights(

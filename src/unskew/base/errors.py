@@ -36,6 +36,10 @@ class UnskewError(ValueError):
         stop = "" if line.endswith("?") else "."
         super().__init__(f"{line.rstrip('.')}{stop} To fix: {self.remedy.rstrip('.')}.")
 
+    def record(self) -> dict[str, str | None]:
+        """Return its parts, as the constructor takes them."""
+        return {"problem": self.problem, "where": self.where, "remedy": self.remedy}
+
 
 class DataError(UnskewError):
     """The data do not say what they should: a column, a value, a file."""

@@ -1,7 +1,6 @@
 """Files and folders that are whole or not there: written beside their place and moved into it.
 
-A process that is killed leaves the old file or folder, or the new one; the next process that writes there
-removes what it left beside.
+A process that is killed leaves the old file or folder, or the new one, and perhaps a hidden partial one.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import hashlib
 import json
 import math
 import os
-import platform
 import re
 import shutil
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -38,17 +37,14 @@ FEATURES = "features.safetensors"
 ROW_FEATURES = "row_features.parquet"
 """Those of the rows of its log."""
 
-LONGEST_NAME = 160
-"""Bytes of a name up to which the partial file beside it has its name; file systems end at 255."""
-
-HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:6]
-"""This machine, in the names of partial files: only its own dead processes are cleaned up after."""
-
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Errors that only writing gives, whichever file they name."""
 
 LEFT_BY_SYSTEMS = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 """Files that a system puts into folders which a person looked at."""
+
+PLACED: list[Path] = []
+"""What this process put in place, for the message after an interrupt."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ class FolderKind:
             return False
         try:
             content = self.read((folder / self.marker).read_text(encoding="utf-8"))
-        except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
+        except (ValueError, RecursionError):
             return False
         return isinstance(content, dict) and self.keys <= content.keys()
 
@@ -90,31 +86,14 @@ class FolderKind:
         return name in self.files or (self.parts is not None and self.parts.fullmatch(name) is not None)
 
 
-def _from_toml(text: str) -> dict[str, Any]:
-    import tomllib
-
-    return tomllib.loads(text)
-
-
 RUN = FolderKind(
     holds="a run",
     marker=CONFIG,
-    read=_from_toml,
+    read=tomllib.loads,
     keys=frozenset({"unskew", "format"}),
-    files=frozenset(
-        {
-            CONFIG,
-            SCHEMA,
-            FEATURES,
-            ROW_FEATURES,
-            "model.safetensors",
-            "propensity.safetensors",
-            "calibrator.json",
-            "users.parquet",
-        }
-        | {"items.parquet", "propensities.parquet", "metrics.json", "report.html", "overview.svg"}
-        | {MODEL_CARD, MANIFEST}
-    ),
+    files=frozenset({CONFIG, SCHEMA, FEATURES, ROW_FEATURES, MODEL_CARD, MANIFEST})
+    | {"model.safetensors", "propensity.safetensors", "calibrator.json", "users.parquet", "items.parquet"}
+    | {"propensities.parquet", "metrics.json", "report.html", "overview.svg"},
 )
 
 AUDIT = FolderKind(
@@ -124,13 +103,6 @@ AUDIT = FolderKind(
     keys=frozenset({"files", "columns", "verdict", "healthy"}),
     files=frozenset({"audit.json", "report.html", "sketch.npz"}),
 )
-
-
-PLACED: list[Path] = []
-"""What this process put in place, for the message after an interrupt."""
-
-PARTIAL, REPLACED = "partial", "replaced"
-"""What lies beside a target for a while: what is being written, and the old folder in the last moment."""
 
 
 class Lock:
@@ -179,14 +151,15 @@ def check_place(folder: Path) -> None:
     _require_meant(folder, str(folder))
     parent = real(folder).parent
     existing = next(path for path in (parent, *parent.parents) if path.exists())
+    problem = ""
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise RunFolderError(
-            f"cannot write into {existing}", where=str(folder), remedy="choose another --out"
-        )
-    if folder.exists() and not folder.is_dir():
-        raise RunFolderError("is a file", where=str(folder), remedy="choose another --out")
-    if folder.is_dir() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise RunFolderError("may not be read and written", where=str(folder), remedy="choose another --out")
+        problem = f"cannot write into {existing}"
+    elif folder.exists() and not folder.is_dir():
+        problem = "is a file"
+    elif folder.is_dir() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        problem = "may not be read and written"
+    if problem:
+        raise RunFolderError(problem, where=str(folder), remedy="choose another --out")
 
 
 def check_target(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> None:
@@ -194,34 +167,27 @@ def check_target(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> No
 
     With ``overwrite`` an earlier folder of the same kind may be replaced, where it holds nothing else.
     """
+    where, other = str(folder), "choose another --out"
     if os.path.ismount(folder):
-        raise RunFolderError(
+        problem, remedy = (
             "is a mount point, which no folder can replace",
-            where=str(folder),
-            remedy="choose a folder inside it as --out",
+            "choose a folder inside it as --out",
         )
+        raise RunFolderError(problem, where=where, remedy=remedy)
     check_place(folder)
     heal(folder)
-    if not folder.exists() or not any(folder.iterdir()):
+    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    if not names:
         return
     if not kind.marks(folder):
-        raise RunFolderError(
-            "is a folder with other things in it", where=str(folder), remedy="choose another --out"
-        )
+        raise RunFolderError("is a folder with other things in it", where=where, remedy=other)
     if not overwrite:
-        raise RunFolderError(
-            f"holds {kind.holds} already",
-            where=str(folder),
-            remedy="choose another --out, or give --overwrite (overwrite=True)",
-        )
-    names = (path.name for path in folder.iterdir())
-    others = sorted(name for name in names if not kind.owns(name) and name not in LEFT_BY_SYSTEMS)
-    if others:
-        raise RunFolderError(
-            f"holds {kind.holds}, and {others[0]!r} which does not belong to it",
-            where=str(folder),
-            remedy=f"move {others[0]!r} elsewhere, or choose another --out",
-        )
+        remedy = f"{other}, or give --overwrite (overwrite=True)"
+        raise RunFolderError(f"holds {kind.holds} already", where=where, remedy=remedy)
+    for name in names:
+        if not kind.owns(name) and name not in LEFT_BY_SYSTEMS:
+            problem = f"holds {kind.holds}, and {name!r} which does not belong to it"
+            raise RunFolderError(problem, where=where, remedy=f"move {name!r} elsewhere, or {other}")
 
 
 @contextmanager
@@ -233,7 +199,7 @@ def whole_folder(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> It
     check_target(folder, overwrite=overwrite, kind=kind)
     target = real(folder)
     made = [path for path in (target.parent, *target.parent.parents) if not path.exists()]
-    beside = _name_beside(target, PARTIAL)
+    beside = _name_beside(target)
     try:
         with _errors_of(folder):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -242,7 +208,11 @@ def whole_folder(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> It
             for path in beside.rglob("*"):
                 if path.is_file():
                     _sync(path)
-            _put_folder(beside, folder, overwrite=overwrite, kind=kind)
+            try:
+                check_target(folder, overwrite=overwrite, kind=kind)
+            except RunFolderError as error:
+                raise _taken(folder) from error
+            _put(beside, folder)
             PLACED.append(folder)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
@@ -250,53 +220,42 @@ def whole_folder(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> It
             with suppress(OSError):
                 path.rmdir()
         raise
-    _remove_leftovers(target)
 
 
-def _put_folder(beside: Path, folder: Path, *, overwrite: bool, kind: FolderKind) -> None:
+def _put(beside: Path, folder: Path) -> None:
     """Move a folder into its place; :func:`heal` knows what to do if this is killed in the middle."""
-    try:
-        check_target(folder, overwrite=overwrite, kind=kind)
-    except RunFolderError as error:
-        raise _taken(folder) from error
-    target, old = real(folder), None
-    if target.exists() and any(target.iterdir()):
-        old = _name_beside(target, REPLACED)
-        os.rename(target, old)
+    target = real(folder)
+    aside = _aside(target)
+    shutil.rmtree(aside, ignore_errors=True)
+    if target.exists():
+        os.rename(target, aside)
     try:
         os.rename(beside, target)
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             raise _taken(folder) from error
-        if old is not None:
-            os.rename(old, target)
+        heal(folder)
         raise
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def heal(folder: Path) -> None:
     """Put back the old folder of a process that was killed before it moved the new one into place."""
     target = real(folder)
-    if os.path.lexists(target):
-        return
-    if aside := [path for path in _left(target) if f".{REPLACED}-" in path.name]:
-        os.rename(max(aside, key=lambda path: path.stat().st_mtime_ns), target)
+    if not os.path.lexists(target):
+        with suppress(FileNotFoundError):
+            os.rename(_aside(target), target)
 
 
 def _require_meant(path: Path, where: str) -> None:
     """Raise an error for an output that nobody wants under this name: an unexpanded home, an option."""
     first = path.parts[0] if path.parts else ""
     if first.startswith("~"):
-        raise RunFolderError(
-            f"{first!r} was not expanded by the shell", where=where, remedy="write $HOME in its place"
-        )
+        problem = f"{first!r} was not expanded by the shell"
+        raise RunFolderError(problem, where=where, remedy="write $HOME in its place")
     if first.startswith("--"):
-        raise RunFolderError(
-            "looks like an option, not like a file",
-            where=where,
-            remedy="give the name of the output before it",
-        )
+        problem = "looks like an option, not like a file"
+        raise RunFolderError(problem, where=where, remedy="give the name of the output before it")
 
 
 def _is_stream(path: Path) -> bool:
@@ -310,17 +269,18 @@ def check_file(path: Path, where: str | None = None) -> None:
     if _is_stream(path):
         return
     _require_meant(path, where)
-    target = real(path)
+    parent = real(path).parent
+    problem, remedy = "", "give the name of a file"
     if path.is_dir():
-        raise RunFolderError("is a folder", where=where, remedy="give the name of a file")
-    if path.exists() and not path.is_file():
-        raise RunFolderError("is a device or a pipe", where=where, remedy="give the name of a file")
-    if not target.parent.is_dir():
-        raise RunFolderError("its folder does not exist", where=where, remedy="create the folder first")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise RunFolderError(
-            f"cannot write into {target.parent}", where=where, remedy="choose another folder"
-        )
+        problem = "is a folder"
+    elif path.exists() and not path.is_file():
+        problem = "is a device or a pipe"
+    elif not parent.is_dir():
+        problem, remedy = "its folder does not exist", "create the folder first"
+    elif not os.access(parent, os.W_OK | os.X_OK):
+        problem, remedy = f"cannot write into {parent}", "choose another folder"
+    if problem:
+        raise RunFolderError(problem, where=where, remedy=remedy)
 
 
 @dataclass(frozen=True)
@@ -335,9 +295,8 @@ def check_new_file(path: Path, *, overwrite: bool) -> NewFile:
     """Return a file to write; raise an error if it could not be put there, or may not be replaced."""
     check_file(path)
     if path.exists() and not overwrite:
-        raise RunFolderError(
-            "exists already", where=str(path), remedy="choose another -o, or give --overwrite"
-        )
+        remedy = "choose another -o, or give --overwrite"
+        raise RunFolderError("exists already", where=str(path), remedy=remedy)
     return NewFile(path, overwrite)
 
 
@@ -358,19 +317,18 @@ def whole_file(target: Path | NewFile) -> Iterator[Path]:
                 with (Path(folder) / "content").open("rb") as source, path.open("ab") as sink:
                     shutil.copyfileobj(source, sink)
             return
-        place = real(path)
-        beside = _name_beside(place, PARTIAL)
+        final = real(path)
+        beside = _name_beside(final)
         try:
             beside.touch()
             yield beside
             _sync(beside)
-            if not overwrite and place.exists():
+            if not overwrite and final.exists():
                 raise _taken(path)
-            os.replace(beside, place)
+            os.replace(beside, final)
         finally:
             beside.unlink(missing_ok=True)
         PLACED.append(path)
-        _remove_leftovers(place)
 
 
 def _taken(path: Path) -> RunFolderError:
@@ -387,41 +345,14 @@ def _sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _called(target: Path) -> str:
-    name = os.fsencode(target.name)
-    return target.name if len(name) <= LONGEST_NAME else hashlib.sha256(name).hexdigest()
+def _name_beside(target: Path) -> Path:
+    """Return a name that nobody has."""
+    return target.with_name(f".{target.name[:40]}.partial-{os.urandom(6).hex()}")
 
 
-def _name_beside(target: Path, what: str) -> Path:
-    """Return a name that nobody has, with the machine and the process that writes there."""
-    return target.with_name(f".{_called(target)}.{what}-{HOST}-{os.getpid()}-{os.urandom(4).hex()}")
-
-
-def _left(target: Path) -> list[Path]:
-    """Return what dead processes of this machine left beside a target."""
-    pattern = re.compile(rf"\.{re.escape(_called(target))}\.(?:{PARTIAL}|{REPLACED})-{HOST}-(\d+)-\w+")
-    try:
-        names = [match for name in os.listdir(target.parent) if (match := pattern.fullmatch(name))]
-    except OSError:
-        return []
-    return [target.with_name(match[0]) for match in names if not _lives(int(match[1]))]
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def _remove_leftovers(target: Path) -> None:
-    """Remove what killed processes left beside a target that is whole."""
-    for path in _left(target):
-        with suppress(OSError):  # Another user's may not be removed.
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+def _aside(target: Path) -> Path:
+    """Return where the old folder is in the last moment."""
+    return target.with_name(f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}.replaced")
 
 
 @contextmanager
@@ -430,8 +361,7 @@ def _errors_of(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        named = f".{_called(real(path))}.{PARTIAL}-" in str(error.filename or "")
-        if error.errno not in CANNOT_WRITE and not named:
+        if error.errno not in CANNOT_WRITE and ".partial-" not in str(error.filename or ""):
             raise
         raise RunFolderError(
             f"cannot be written: {os.strerror(error.errno or errno.EIO)}",

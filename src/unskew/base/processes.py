@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +38,7 @@ LONGEST_LOOK = 30
 """Tenths of a second in which is found out what became of a process that no longer answers."""
 
 LARGEST_MESSAGE = 1 << 30
-"""Bytes of a tensor that are sent at once."""
+"""Bytes that are sent at once."""
 
 FROM_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -49,39 +50,41 @@ class Processes:
     rank: int
     world: int
     store: Any
-    """Keys and values that all see, kept by torchrun itself."""
+    """Keys and values that all see."""
+    messages: Any = None
+    """A group of our own beside one that was there already, which is left there; None where it is ours."""
 
 
 _group: Processes | None = None
 
 
 def started() -> int:
-    """How many processes torchrun started; 1 without it."""
+    """Return how many processes torchrun started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
 def rank() -> int:
-    """The number of this process among those that work together."""
+    """Return the number of this process among those that work together."""
     return 0 if _group is None else _group.rank
 
 
 def world() -> int:
-    """How many processes work together."""
+    """Return how many processes work together."""
     return 1 if _group is None else _group.world
 
 
 def is_writer() -> bool:
-    """Whether this process is the one that writes and prints."""
+    """Return whether this process is the one that writes and prints."""
     return rank() == 0
 
 
 def on_this_machine() -> int:
-    """How many of them share this machine and its memory."""
+    """Return how many of them share this machine and its memory."""
     return 1 if _group is None else int(os.environ.get("LOCAL_WORLD_SIZE", _group.world))
 
 
 def number_on_this_machine() -> int:
-    """The number of this process among those."""
+    """Return the number of this process among those."""
     return 0 if _group is None else int(os.environ.get("LOCAL_RANK", _group.rank))
 
 
@@ -90,7 +93,8 @@ def torchrun() -> Iterator[None]:
     """Work together with the other processes that ``torchrun`` started; with none of them, alone.
 
     All that is fitted inside is dealt to the processes, and each has all of it afterwards; ``save`` writes on
-    rank 0 alone. All processes must do the same in the same order.
+    rank 0 alone. All processes must do the same in the same order. A process group that is there already
+    (of Ray Train, Lightning, Accelerate or Spark's TorchDistributor) is joined, and left as it was.
 
     Examples
     --------
@@ -117,52 +121,53 @@ def torchrun() -> Iterator[None]:
 def join() -> None:
     """Meet the other processes, if there are any; until :func:`leave`."""
     global _group
-    if _group is not None or started() == 1:
+    loaded = sys.modules.get("torch.distributed")
+    is_there = loaded is not None and loaded.is_available() and loaded.is_initialized()
+    if _group is not None or (started() == 1 and not is_there):
         return
-    missing = [name for name in FROM_TORCHRUN if name not in os.environ]
-    if missing:
+    if missing := [name for name in FROM_TORCHRUN if not is_there and name not in os.environ]:
         raise ParameterError(
             f"{', '.join(missing)} is not set in the environment", remedy="start the processes by torchrun"
         )
     import torch.distributed as dist
-    from torch.distributed.distributed_c10d import PrefixStore
-    from torch.distributed.rendezvous import rendezvous
+    from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
-    meeting, number, size = waited_for(lambda: next(rendezvous("env://", timeout=LONGEST_WAIT)))
+    messages = None
+    if is_there:
+        messages = waited_for(lambda: dist.new_group(backend="gloo", timeout=LONGEST_WAIT))
+    else:
+        waited_for(lambda: dist.init_process_group("gloo", timeout=LONGEST_WAIT))
     # torchrun keeps what was written when it starts the processes again.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = PrefixStore(f"unskew, attempt {attempt}", meeting)
-    _group = Processes(number, size, store)
-    store.set(f"process {number}", json.dumps([platform.node(), os.getpid()]))
-    with _others():
-        group = {"store": store, "rank": number, "world_size": size, "timeout": LONGEST_WAIT}
-        waited_for(lambda: dist.init_process_group("gloo", **group))
+    store = PrefixStore(f"unskew, attempt {attempt}", _get_default_store())
+    _group = Processes(dist.get_rank(), dist.get_world_size(), store, messages)
+    store.set(f"process {_group.rank}", json.dumps([platform.node(), os.getpid()]))
 
 
 def waited_for(work: Callable[[], Value]) -> Value:
-    """What ``work`` gives, which waits for other processes: signals are heard meanwhile.
+    """Return what ``work`` gives, which waits for other processes: signals are heard meanwhile.
 
     One of them may never come, and inside of PyTorch this process would hear nothing for hours.
     """
-    found: list[Value] = []
-    wrong: list[BaseException] = []
+    results: list[Value] = []
+    errors_of_work: list[BaseException] = []
 
     def here() -> None:
         try:
-            found.append(work())
+            results.append(work())
         except BaseException as error:
-            wrong.append(error)
+            errors_of_work.append(error)
 
     thread = threading.Thread(target=here, daemon=True)
     thread.start()
     thread.join()
-    if wrong:
-        raise wrong[0]
-    return found[0]
+    if errors_of_work:
+        raise errors_of_work[0]
+    return results[0]
 
 
 def how() -> str:
-    """How many processes work together, and what carries their messages, in words."""
+    """Say how many processes work together, and what carries their messages."""
     import torch
 
     gpus, here = torch.cuda.device_count(), on_this_machine()
@@ -187,17 +192,17 @@ def leave(*, failed: bool = False) -> None:
 
     if not failed:
         with _others():
-            dist.destroy_process_group()
+            dist.destroy_process_group(_group.messages)
     _group = None
 
 
 def share(count: int) -> slice:
-    """Which of ``count`` things are this process's: an even part, those of a rank side by side."""
+    """Return which of ``count`` things are this process's: an even part, those of a rank side by side."""
     return share_of(rank(), count)
 
 
 def share_of(number: int, count: int) -> slice:
-    """Which of ``count`` things are a rank's."""
+    """Return which of ``count`` things are a rank's."""
     return slice(count * number // world(), count * (number + 1) // world())
 
 
@@ -206,7 +211,7 @@ Packed = tuple[Any, Mapping[str, "Tensor"]]
 
 
 def exchange(work: Callable[[], Packed]) -> list[Packed]:
-    """Do ``work``, and get what all processes made of it, in the order of ranks; tensors on the CPU.
+    """Do ``work``, and return what all processes made of it, in the order of ranks; tensors on the CPU.
 
     An error that a user can cause, on any of them, is raised by all: none waits, and all go on alike where
     somebody catches it.
@@ -218,64 +223,53 @@ def exchange(work: Callable[[], Packed]) -> list[Packed]:
     try:
         made = work()
     except UnskewError as error:
-        problem = {
-            "kind": type(error).__name__,
-            "problem": error.problem,
-            "where": error.where,
-            "remedy": error.remedy,
-        }
-    parts = [_sent(source, {"problem": problem, "value": made[0]}, made[1]) for source in range(world())]
-    for source, (message, _) in enumerate(parts):
+        problem = {"kind": type(error).__name__, **error.record()}
+    results = [_sent(source, {"problem": problem, "value": made[0]}, made[1]) for source in range(world())]
+    for source, (message, _) in enumerate(results):
         if message["problem"] is not None:
             _raise(message["problem"], source)
-    return [(message["value"], tensors) for message, tensors in parts]
+    return [(message["value"], tensors) for message, tensors in results]
 
 
 def _raise(problem: Mapping[str, Any], source: int) -> NoReturn:
     kind = getattr(errors, problem["kind"], UnskewError)
-    where = ", ".join(each for each in (f"rank {source} of {world()}", problem["where"]) if each)
+    where = ", ".join(filter(None, (f"rank {source} of {world()}", problem["where"])))
     raise kind(problem["problem"], where=where, remedy=problem["remedy"])
 
 
 def _sent(source: int, value: Any, tensors: Mapping[str, Tensor]) -> Packed:
-    """What ``source`` has; the others' arguments are not looked at."""
+    """Return what ``source`` has, as one file of safetensors; the others' arguments are not looked at."""
     import torch
+    from safetensors.torch import load, save
 
+    data = b""
     if rank() == source:
-        kept = {
-            # Not ``contiguous``, which leaves a tensor of one number with the strides that it was cut with.
-            name: torch.empty(each.shape, dtype=each.dtype).copy_(each.detach())
-            for name, each in tensors.items()
-        }
-        shapes = [
-            [name, str(each.dtype).removeprefix("torch."), list(each.shape)] for name, each in kept.items()
-        ]
-        _send_text(source, json.dumps([value, shapes]))
-    else:
-        value, shapes = json.loads(_send_text(source, ""))
-        kept = {name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, dtype, shape in shapes}
-    for each in kept.values():
-        for part in torch.split(each.view(-1).view(torch.uint8), LARGEST_MESSAGE):
-            _broadcast(part, source)
-    return value, kept
-
-
-def _send_text(source: int, text: str) -> str:
-    import torch
-
-    data = bytearray(text.encode())
+        here = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        # A cut of one number is contiguous with the strides that it was cut with.
+        here = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in here.items()}
+        data = save(here, {"message": json.dumps([value, list(here)])})
     size = torch.tensor([len(data)])
     _broadcast(size, source)
-    message = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(int(size), dtype=torch.uint8)
-    _broadcast(message, source)
-    return bytes(message.numpy()).decode()
+    message = (
+        torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        if data
+        else torch.empty(int(size), dtype=torch.uint8)
+    )
+    for piece in torch.split(message, LARGEST_MESSAGE):
+        _broadcast(piece, source)
+    data = message.numpy().tobytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    value, names = json.loads(header["__metadata__"]["message"])
+    received = load(data)
+    return value, {name: received[name] for name in names}
 
 
 def _broadcast(tensor: Tensor, source: int) -> None:
     import torch.distributed as dist
 
+    assert _group is not None
     with _others():
-        dist.broadcast(tensor, source)
+        dist.broadcast(tensor, source, group=_group.messages)
 
 
 def write(work: Callable[[], None]) -> None:
@@ -296,8 +290,7 @@ def write(work: Callable[[], None]) -> None:
 
 
 def failed(line: str) -> bool:
-    """Keep what this process failed of, for the others; whether it is the first to fail, and so the one that
-    tells a person."""
+    """Keep what this process failed of, for the others; return whether it is the first."""
     if _group is None:
         return int(os.environ.get("RANK", "0")) == 0 or started() == 1
     mine = json.dumps([_group.rank, line])
@@ -310,10 +303,10 @@ def failed(line: str) -> bool:
 
 
 def gone() -> list[int]:
-    """Ranks of this machine whose process has ended."""
+    """Return the ranks of this machine whose process has ended."""
     if _group is None:
         return []
-    found = []
+    dead = []
     for number in range(_group.world):
         try:
             _group.store.wait([f"process {number}"], LONGEST_ANSWER)
@@ -321,8 +314,8 @@ def gone() -> list[int]:
         except RuntimeError:
             continue
         if machine == platform.node() and not _runs(process):
-            found.append(number)
-    return found
+            dead.append(number)
+    return dead
 
 
 def _runs(process: int) -> bool:
@@ -338,7 +331,7 @@ def _runs(process: int) -> bool:
 
 @contextmanager
 def _others() -> Iterator[None]:
-    """An error of the connection as one of a process that is gone."""
+    """Raise an error of the connection as one of a process that is gone."""
     try:
         yield
     except RuntimeError as error:
@@ -346,20 +339,23 @@ def _others() -> Iterator[None]:
 
 
 def lost(why: str) -> ProcessError:
-    """What became of a process that no longer answers: what it said, or that it died."""
+    """Return what became of a process that no longer answers: what it said, or that it died."""
     assert _group is not None
-    remedy = "start the same command again"
+    problem = f"another process no longer answers ({why})"
     # A process that is killed takes a moment to end, and one that fails to say why.
     for _ in range(LONGEST_LOOK):
         try:
             if _group.store.check(["failure"]):
                 number, line = json.loads(_group.store.get("failure"))
-                return ProcessError(f"rank {number} of {world()} failed: {line}", remedy=remedy)
+                problem = f"rank {number} of {world()} failed: {line}"
+                break
         except RuntimeError:
-            return ProcessError(f"the process that the others meet at is gone ({why})", remedy=remedy)
+            problem = f"the process that the others meet at is gone ({why})"
+            break
         if dead := gone():
             numbers = ", ".join(map(str, dead))
             killed = "it was killed, or the machine ran out of memory"
-            return ProcessError(f"rank {numbers} of {world()} died: {killed}", remedy=remedy)
+            problem = f"rank {numbers} of {world()} died: {killed}"
+            break
         time.sleep(0.1)
-    return ProcessError(f"another process no longer answers ({why})", remedy=remedy)
+    return ProcessError(problem, remedy="start the same command again")

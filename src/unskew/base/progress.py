@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
 
@@ -19,7 +19,8 @@ from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
 
 MOST_COUNTED = 100_000
 """Steps up to which their number tells a person something."""
@@ -33,21 +34,20 @@ SECONDS_BETWEEN_LINES = 60.0
 SECONDS_BETWEEN_RECORDS = 10.0
 """In a log for machines, the least time from one line to the next within a step."""
 
-
 Event = Literal["start", "step", "within", "say", "end"]
-"""Something that follows tasks: one began, steps of it are done, it has a new subject, or it ended."""
+"""What happened to a task: it began, steps of it are done, it has a new subject, or it ended."""
 
 
 class Tracker:
-    """One task: what it has done, how fast, how long it may still take, and the places that show it."""
+    """One task: what it has done, how fast, and how long it may still take. Views show it at every event."""
 
-    def __init__(self, description: str, total: int, places: Sequence[Place] = ()) -> None:
+    def __init__(self, description: str, total: int, views: Sequence[View] = ()) -> None:
         self.description, self.about = description, ""
         self.total, self.done, self.part, self.rows = total, 0, 0.0, 0
         self.figures: dict[str, float] = {}
         self._before, self._earliest, self._ended = 0, total, False
         self._start = time.monotonic()
-        self._views = [place(self) for place in places]
+        self._views = views
         self._show("start")
 
     def advance(self, steps: int = 1) -> None:
@@ -70,17 +70,7 @@ class Tracker:
         self._show("say")
 
     def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
-        """Note what is known within a step.
-
-        Parameters
-        ----------
-        part
-            The share of the next step that is done.
-        rows
-            Rows that were worked on since the last time.
-        figures
-            By name: ``loss``, ``epoch``, …
-        """
+        """Note what is known within a step: the share of it that is done, further rows, and figures."""
         self.part = part
         self.rows += rows
         self.figures |= figures
@@ -93,7 +83,7 @@ class Tracker:
 
     def _show(self, event: Event) -> None:
         for view in self._views:
-            view(event)
+            view(self, event)
 
     @property
     def share(self) -> float:
@@ -125,20 +115,23 @@ class Tracker:
         return self.seconds * left / here if here > 0 else None
 
     @property
-    def left(self) -> str | None:
-        """The same in words."""
+    def left(self) -> str:
+        """The same in words; empty where it is not known or nothing is left."""
         seconds = self.seconds_left
         if seconds is None or self.share == 1:
-            return None
+            return ""
         return f"{'at least ' if self.ends_early else ''}{duration_in_words(seconds)} left"
 
-    def shown(self) -> list[str]:
-        """Return rows a second and the loss, in words."""
+    @property
+    def speed(self) -> list[str]:
+        """Rows a second and the loss, in words."""
         rows, loss = self.rows_per_second, self.figures.get("loss")
-        return [
-            *([] if rows is None else [f"{rows:,.0f} rows/s"]),
-            *([] if loss is None else [f"loss {loss:.4g}"]),
-        ]
+        words = [] if rows is None else [f"{rows:,.0f} rows/s"]
+        return words if loss is None else [*words, f"loss {loss:.4g}"]
+
+
+View = Callable[[Tracker, Event], None]
+"""Shows tasks in one place."""
 
 
 class Progress(Protocol):
@@ -149,27 +142,23 @@ class Progress(Protocol):
         ...
 
 
-Place = Callable[[Tracker], Callable[[Event], None]]
-"""Where tasks are shown: gives each task what shows it there."""
-
-
-class Places:
+class Views:
     """Shows every task in some places; in none it shows nothing."""
 
-    def __init__(self, *places: Place) -> None:
-        self._places = places
+    def __init__(self, *views: View) -> None:
+        self._views = views
 
     def task(self, description: str, total: int) -> Tracker:
         """Return the tracker of a new task of ``total`` steps."""
-        return Tracker(description, total, self._places)
+        return Tracker(description, total, self._views)
 
 
-SILENT = Places()
+SILENT = Views()
 """Shows nothing."""
 
 
 def memory_mb() -> float | None:
-    """Resident memory of this process; None where the system does not tell."""
+    """Return the resident memory of this process; None where the system does not tell."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -178,7 +167,7 @@ def memory_mb() -> float | None:
 
 
 def duration_in_words(seconds: float) -> str:
-    """Seconds as a person says them.
+    """Return seconds as a person says them.
 
     Examples
     --------
@@ -191,28 +180,7 @@ def duration_in_words(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _bar(bars: Bars, tracker: Tracker) -> Callable[[Event], None]:
-    """Return what shows a task as one of several bars."""
-    task = bars.add_task(tracker.description, total=tracker.total, early=None)
-
-    def show(event: Event) -> None:
-        if event == "start":
-            return
-        if event == "end":
-            bars.update(task, description=tracker.description, completed=tracker.total)
-            return
-        about = tracker.about
-        if event != "say":
-            early = tracker.left if tracker.ends_early else None
-            bars.update(task, completed=tracker.done + tracker.part, early=early)
-            about = ", ".join(tracker.shown())
-        if about:
-            bars.update(task, description=plain(f"{tracker.description} · {about}", 80))
-
-    return show
-
-
-class Lines(Places):
+class Lines(Views):
     """A line on standard error now and then, for logs of jobs that no terminal shows.
 
     Parameters
@@ -222,62 +190,53 @@ class Lines(Places):
     """
 
     def __init__(self, quiet: float = QUIET_SECONDS, between: float = SECONDS_BETWEEN_LINES) -> None:
-        super().__init__(self.place)
+        super().__init__(self.show)
         self._next, self._between = time.monotonic() + quiet, between
 
-    def place(self, tracker: Tracker) -> Callable[[Event], None]:
-        """Return what shows a task."""
-        return partial(self._show, tracker)
-
-    def _show(self, tracker: Tracker, event: Event) -> None:
+    def show(self, tracker: Tracker, event: Event) -> None:
+        """Write a line if it is time."""
         if event not in ("step", "within") or time.monotonic() < self._next or sys.stderr is None:
             return
+        self._next = time.monotonic() + self._between
         most = "at most " if tracker.ends_early else ""
         count = f"{tracker.done} of {most}{tracker.total}" if tracker.total <= MOST_COUNTED else ""
         # Of a task that may end early nobody knows the share that is done.
         share = "" if count and most else f"{100 * tracker.share:.0f} %"
-        about = f" · {tracker.about}" if tracker.about else ""
-        left, memory = tracker.left, memory_mb()
-        shown = [
-            *filter(None, (count, share)),
-            f"after {duration_in_words(tracker.seconds)}",
-            *([] if left is None else [left]),
-            *tracker.shown(),
-            *([] if memory is None else [f"{memory / 1000:.1f} GB"]),
-        ]
-        self._next = time.monotonic() + self._between
-        line = f"{plain(tracker.description + about, 80)}: {', '.join(shown)}"
+        about, memory = f" · {tracker.about}" if tracker.about else "", memory_mb()
+        size = "" if memory is None else f"{memory / 1000:.1f} GB"
+        time_taken = f"after {duration_in_words(tracker.seconds)}"
+        words = filter(None, (count, share, time_taken, tracker.left, *tracker.speed, size))
+        line = f"{plain(tracker.description + about, 80)}: {', '.join(words)}"
         print(line, file=sys.stderr, flush=True)
 
 
-def _json_log(file: TextIO, tracker: Tracker) -> Callable[[Event], None]:
-    """Return what appends one JSON object a line to a file: what began, how far it is, what ended.
+class JsonLog:
+    """Appends one JSON object a line to a file: what began, how far it is, what ended.
 
     ``time`` (UTC), ``phase``, ``event`` (start, progress, end), ``done`` of ``total`` steps, ``share``,
     ``seconds``, ``seconds_left`` (at the least, where ``ends_early`` is true: until held-out loss may have
     stopped to fall; 0 at the end), ``rows``, ``rows_per_second``, ``memory_mb``, and what the task tells of
     itself: ``about``, ``epoch``, ``step``, ``loss``, ``validation``, …. What JSON cannot hold is null.
     """
-    due = 0.0
 
-    def show(event: Event) -> None:
-        nonlocal due
-        if event == "say" or (event == "within" and not (tracker.part and time.monotonic() >= due)):
+    def __init__(self, file: TextIO) -> None:
+        self._file, self._due = file, 0.0
+
+    def show(self, tracker: Tracker, event: Event) -> None:
+        """Write a record."""
+        if event == "say" or (event == "within" and not (tracker.part and time.monotonic() >= self._due)):
             return
-        due = time.monotonic() + SECONDS_BETWEEN_RECORDS
-        names = ("share", "seconds", "seconds_left", "rows_per_second")
-        shown = {name: getattr(tracker, name) for name in names} | {"memory_mb": memory_mb()}
+        self._due = time.monotonic() + SECONDS_BETWEEN_RECORDS
+        names = ("done", "total", "ends_early", "rows", "share", "seconds", "seconds_left", "rows_per_second")
+        numbers = {name: getattr(tracker, name) for name in names} | {"memory_mb": memory_mb()}
         record = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "phase": tracker.description,
             **({"about": tracker.about} if tracker.about else {}),
             "event": event if event in ("start", "end") else "progress",
-            **{name: getattr(tracker, name) for name in ("done", "total", "ends_early", "rows")},
-            **{name: _plainly(value) for name, value in {**shown, **tracker.figures}.items()},
+            **{name: _plainly(value) for name, value in {**numbers, **tracker.figures}.items()},
         }
-        file.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-    return show
+        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def _plainly(value: float | None) -> float | None:
@@ -287,10 +246,10 @@ def _plainly(value: float | None) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def _figures(send: Callable[[str, float, int], object], tracker: Tracker) -> Callable[[Event], None]:
-    """Return what sends the figures of each step to TensorBoard or MLflow."""
+def _figures(send: Callable[[str, float, int], object]) -> View:
+    """Return a view that sends the figures of each step to TensorBoard or MLflow."""
 
-    def show(event: Event) -> None:
+    def show(tracker: Tracker, event: Event) -> None:
         rows = tracker.rows_per_second
         figures = tracker.figures | ({} if rows is None else {"rows_per_second": rows})
         for name, value in figures.items() if event == "step" else ():
@@ -321,64 +280,69 @@ def progress_bars(
         The same as metrics of MLflow's active run (or a new one), if it is installed.
     """
     with ExitStack() as stack:
-        places: list[Place] = []
+        views: list[View] = []
         if processes.is_writer():
-            if show is not False:
-                places.append(stack.enter_context(_shown(show)))
+            if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):
+                views.append(_bars(stack.enter_context(_rich())))
+            elif show is None:
+                views.append(Lines().show)
             if log_json is not None:
                 file = stack.enter_context(open(log_json, "a", encoding="utf-8", buffering=1))
-                places.append(partial(_json_log, file))
+                views.append(JsonLog(file).show)
             if tensorboard is not None:
-                places.append(partial(_figures, stack.enter_context(_tensorboard(Path(tensorboard)))))
+                module = _installed("torch.utils.tensorboard", "TensorBoard", "tensorboard")
+                views.append(_figures(stack.enter_context(module.SummaryWriter(str(tensorboard))).add_scalar))
             if mlflow:
-                places.append(partial(_figures, stack.enter_context(_mlflow())))
-        yield Places(*places) if places else SILENT
+                tracking = _installed("mlflow", "MLflow", "mlflow")
+                if tracking.active_run() is None:
+                    stack.enter_context(tracking.start_run())
+                views.append(_figures(lambda name, value, step: tracking.log_metric(name, value, step=step)))
+        yield Views(*views) if views else SILENT
 
 
-@contextmanager
-def _tensorboard(folder: Path) -> Iterator[Any]:
+def _installed(module: str, name: str, package: str) -> Any:
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        return import_module(module)
     except ImportError:
-        raise ParameterError(
-            "TensorBoard is not installed", remedy="pip install tensorboard, or leave --tensorboard out"
-        ) from None
-    writer = SummaryWriter(str(folder))
-    try:
-        yield writer.add_scalar
-    finally:
-        writer.close()
+        remedy = f"pip install {package}, or leave --{package} out"
+        raise ParameterError(f"{name} is not installed", remedy=remedy) from None
 
 
-@contextmanager
-def _mlflow() -> Iterator[Any]:
-    try:
-        import mlflow
-    except ImportError:
-        raise ParameterError(
-            "MLflow is not installed", remedy="pip install mlflow, or leave --mlflow out"
-        ) from None
-    with ExitStack() as stack:
-        if mlflow.active_run() is None:
-            stack.enter_context(mlflow.start_run())
-        yield lambda name, value, step: mlflow.log_metric(name, value, step=step)
+def _bars(bars: RichProgress) -> View:
+    """Return a view that draws each task as one of several bars."""
+    tasks: dict[Tracker, TaskID] = {}
+
+    def show(tracker: Tracker, event: Event) -> None:
+        if event == "start":
+            tasks[tracker] = bars.add_task(tracker.description, total=tracker.total, early="")
+        elif event == "end":
+            bars.update(tasks[tracker], description=tracker.description, completed=tracker.total)
+        else:
+            about = tracker.about if event == "say" else ", ".join(tracker.speed)
+            text = {"description": plain(f"{tracker.description} · {about}", 80)} if about else {}
+            early = tracker.left if tracker.ends_early else ""
+            bars.update(tasks[tracker], completed=tracker.done + tracker.part, early=early, **text)  # type: ignore[arg-type]
+
+    return show
 
 
-@contextmanager
-def _shown(show: bool | None) -> Iterator[Place]:
-    if show is None and not (sys.stderr is not None and sys.stderr.isatty()):
-        yield Lines().place
-        return
+def _rich() -> RichProgress:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Rich
-    from rich.progress import Task as RichTask
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
     from rich.text import Text
 
     class Done(MofNCompleteColumn):
         """Steps that a person can count, else a share."""
 
-        def render(self, task: RichTask) -> Text:
+        def render(self, task: Task) -> Text:
             if task.total is None or task.total <= MOST_COUNTED:
                 return super().render(task)
             return Text(f"{task.percentage:.0f} %", style="progress.download")
@@ -386,11 +350,9 @@ def _shown(show: bool | None) -> Iterator[Place]:
     class Left(TimeRemainingColumn):
         """Until all steps are done; of what may end early, at the least."""
 
-        def render(self, task: RichTask) -> Text:
+        def render(self, task: Task) -> Text:
             early = task.fields.get("early")
-            return super().render(task) if early is None else Text(early, style="progress.remaining")
+            return Text(early, style="progress.remaining") if early else super().render(task)
 
     text = TextColumn("{task.description}", markup=False)
-    columns = (SpinnerColumn(), text, BarColumn(), Done(), Left())
-    with Rich(*columns, console=Console(stderr=True)) as bars:
-        yield partial(_bar, bars)
+    return Progress(SpinnerColumn(), text, BarColumn(), Done(), Left(), console=Console(stderr=True))

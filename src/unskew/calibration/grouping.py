@@ -18,9 +18,6 @@ Vector = NDArray[np.float64]
 
 NAMES = Names(weight="sample_weight")
 
-ROUNDING_OF_A_MEAN = 1e-12
-"""Relative error that the mean of ten million equal scores may have gathered."""
-
 
 class Grouped(NamedTuple):
     """Rows of one score merged; scores ascend and are distinct.
@@ -65,7 +62,7 @@ def group(score: Any, outcome: Any, sample_weight: Any, *, exact_below: int) -> 
         sketch = CalibrationSketch().update(scores, outcome, sample_weight, names=NAMES)
         return _sketch_points(sketch, None, None)
     cells = exact_cells(scores, outcome, sample_weight, NAMES)
-    return _of_cells(cells, cells.score)
+    return _of_cells(cells)
 
 
 def regroup(parts: list[Grouped]) -> Grouped:
@@ -101,17 +98,9 @@ def _sketch_points(sketch: CalibrationSketch, outcome: Any, sample_weight: Any) 
             "a sketch already holds its outcomes and weights", remedy="fit on the sketch alone: fit(sketch)"
         )
     cells = cells_of(sketch=sketch)
-    return _of_cells(cells, _on_edges(cells.score, sketch.bins))
+    return _of_cells(cells)
 
 
-def _of_cells(cells: ScoreCells, score: Vector) -> Grouped:
+def _of_cells(cells: ScoreCells) -> Grouped:
     rows = cells.rows.astype(np.float64)
-    return Grouped(score, cells.total, cells.positive, both(rows), rows[:, 1])
-
-
-def _on_edges(score: Vector, bins: int) -> Vector:
-    """Mean scores of the cells that hold one edge of the equal-width bins only, freed of their rounding."""
-    edge = np.linspace(0.0, 1.0, bins + 1)[np.rint(score * bins).astype(np.intp)]
-    moved = np.where(np.abs(score - edge) <= ROUNDING_OF_A_MEAN * edge, edge, score)
-    kept = np.diff(moved, prepend=-1.0, append=2.0) > 0
-    return np.where(kept[:-1] & kept[1:], moved, score)
+    return Grouped(cells.score, cells.total, cells.positive, both(rows), rows[:, 1])

@@ -390,6 +390,10 @@ def run(
             return
     with _going_on_from(checkpoint):
         result.save(target, overwrite=overwrite)
+    if mlflow:
+        from unskew.serve.mlflow_log import log_run
+
+        processes.write(partial(log_run, target))
     if json is not None:
         processes.write(partial(write_json, json, result.metrics))
     print_run(result.metrics, result.findings)

@@ -13,10 +13,10 @@ from scipy.special import ndtr
 
 from unskew.base.errors import ParameterError
 from unskew.metrics.cell_sums import both
-from unskew.metrics.chunks import chunks, validate
+from unskew.metrics.chunks import chunks
 from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, require_arrays, require_rows
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
-from unskew.metrics.sketch_grid import Rule, bin_edges, check_bins, check_rule
+from unskew.metrics.sketch_grid import Rule, check_bins, check_rule, width_bin
 
 Array = NDArray[np.float64]
 
@@ -234,20 +234,13 @@ def _mean_gap(cells: ScoreCells, index: NDArray[np.int64]) -> float:
 
 
 def _ece_of_arrays(score: Any, outcome: Any, weight: Any, bins: int, rule: Rule) -> float:
-    """ECE in one pass that fills nothing but Σ(o − p) of each bin."""
-    from unskew.metrics import _kernel
-
-    edges, right_closed = bin_edges(bins), rule == "paper"
-    gap: NDArray[np.float64] = np.zeros((4, bins))
-    total = 0.0
+    """Return ECE by one pass that fills nothing but Σw(o − p) of each bin."""
+    gap, total = np.zeros(bins), 0.0
     for chunk in chunks(score, outcome, weight):
-        place = (edges, bins, right_closed, gap)
-        if chunk.weight is None:
-            bad = _kernel.fill_gaps(chunk.score, chunk.outcome, *place)
-        else:
-            bad = _kernel.fill_weighted_gaps(chunk.score, chunk.outcome, chunk.weight, *place)
-        if bad >= 0:
-            validate(chunk)
-        total += len(chunk.score) if chunk.weight is None else float(chunk.weight.sum())
+        error = chunk.clicked - chunk.score
+        if chunk.weight is not None:
+            error *= chunk.weight
+        gap += np.bincount(width_bin(chunk.score, bins=bins, rule=rule), error, minlength=bins)
+        total += chunk.total
     require_rows(total)
-    return float(np.abs(gap.sum(axis=0)).sum() / total)
+    return float(np.abs(gap).sum() / total)

@@ -15,6 +15,3 @@ DEFAULT_RESAMPLES = 2000
 
 MOST_RESAMPLES = 1_000_000
 """Resamples and draws that a number may be asked to rest on; beyond, they would fill the memory."""
-
-OFFSET_BITS = 32
-"""A packed cell is count · 2^48 + Σ of 32-bit positions within the cell: one addition a row."""

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from unskew.base.errors import DataError
 from unskew.base.estimator import require_share
-from unskew.metrics.chunks import chunks, validate
+from unskew.metrics.chunks import chunks
 from unskew.metrics.score_cells import Spacing, bin_sums, cells_of, exact_cells, require_arrays, require_rows
 from unskew.metrics.sketch import CalibrationSketch
 from unskew.metrics.sketch_grid import Rule
@@ -146,10 +146,8 @@ def auc(
         return float(auc_of_groups(exact_cells(score, outcome, weight).weight))
     parts = list(chunks(score, outcome))
     require_rows(float(len(parts)))
-    for part in parts:
-        validate(part)
-    p, o = (np.concatenate(column) for column in zip(*(part[:2] for part in parts), strict=True))
-    positive, negative = np.sort(p[o == 1]), np.sort(p[o == 0])
+    p, clicked = (np.concatenate(column) for column in zip(*(part[:2] for part in parts), strict=True))
+    positive, negative = np.sort(p[clicked]), np.sort(p[~clicked])
     _require_both_classes(float(len(positive)), float(len(negative)))
     fewer, more = (positive, negative) if len(positive) <= len(negative) else (negative, positive)
     below = int(np.searchsorted(more, fewer, side="left").sum())

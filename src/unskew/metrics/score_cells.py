@@ -16,7 +16,7 @@ from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require_choice
 from unskew.base.numbers import parts_of
 from unskew.metrics.cell_sums import both
-from unskew.metrics.chunks import DEFAULT_NAMES, Names, chunks, validate
+from unskew.metrics.chunks import DEFAULT_NAMES, Names, chunks
 from unskew.metrics.limits import LIKELIHOOD_FLOOR, SMALLEST
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
 from unskew.metrics.sketch_grid import Rule, check_bins, width_bin
@@ -240,9 +240,8 @@ def _cells_of_sketch(sketch: CalibrationSketch) -> ScoreCells:
     ids = sketch.occupied()
     require_rows(float(len(ids)))
     sums = sketch.sums.take(ids)
-    score = np.clip(both(sums.score) / both(sums.weight), 0.0, 1.0)
     return ScoreCells(
-        score=score,
+        score=sketch.scores(ids),
         rows=sums.rows,
         weight=sums.weight,
         score_sum=sums.score,
@@ -258,20 +257,17 @@ def _cells_of_sketch(sketch: CalibrationSketch) -> ScoreCells:
 
 def exact_cells(score: Any, outcome: Any, weight: Any = None, names: Names = DEFAULT_NAMES) -> ScoreCells:
     """Cells of arrays, one for each distinct score."""
-    columns: list[list[Array]] = []
-    for part in chunks(score, outcome, weight, names=names):
-        validate(part, names)
-        given = np.ones(len(part.score)) if part.weight is None else part.weight
-        columns.append([values.astype(np.float64) for values in (part.score, part.outcome, given)])
-    require_rows(sum(float(weights.sum()) for *_, weights in columns))
-    p, o, w = (np.concatenate(column) for column in zip(*columns, strict=True))
+    parts = list(chunks(score, outcome, weight, names=names))
+    require_rows(sum(part.total for part in parts))
+    p, o = (np.concatenate(column) for column in zip(*(part[:2] for part in parts), strict=True))
+    w = np.concatenate([np.ones(len(part.score)) if part.weight is None else part.weight for part in parts])
     kept = w > 0
     # −0.0 becomes 0.0: one score with two signs would be an edge that bits cannot place.
     p, o, w = p[kept] + 0.0, o[kept], w[kept]
     unique, cell = np.unique(p, return_inverse=True)
-    at = 2 * cell + o.astype(np.int64)
+    at = 2 * cell + o
     inverse = np.where(p > 0, 1.0 / np.maximum(p, SMALLEST), 0.0)
-    likelihood = np.maximum(np.where(o == 1, p, 1.0 - p), LIKELIHOOD_FLOOR)
+    likelihood = np.maximum(np.where(o, p, 1.0 - p), LIKELIHOOD_FLOOR)
 
     def summed(values: Array) -> Array:
         summed_values: Array = np.bincount(at, weights=values, minlength=2 * len(unique)).astype(np.float64)

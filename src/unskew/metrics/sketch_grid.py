@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.base.estimator import require_choice, require_whole
-from unskew.metrics.limits import OFFSET_BITS, SMALLEST
+from unskew.metrics.limits import SMALLEST
 
 Rule = Literal["paper", "netcal"]
 """``"paper"``: bins (lo, hi], 0 in the first. ``"netcal"``: bins [lo, hi), 1 in the last."""
@@ -27,6 +27,9 @@ Rule = Literal["paper", "netcal"]
 LOWEST_EXPONENT = -30
 """Positive scores below 2^-30 ≈ 1e-9 share the first cell: a weight of 1e9 is no use to anyone. So do, at the
 other end, scores above 1 − 2^-30 but 1."""
+
+OCTAVES = 2 - LOWEST_EXPONENT
+"""A cell for scores of 0, one for each octave of (0, 1), one for scores of 1."""
 
 MOST_BINS = 100_000
 MOST_MANTISSA_BITS = 14
@@ -39,9 +42,8 @@ _EXPONENT_BIAS = 1023
 class SketchGrid:
     """Where scores fall.
 
-    ``left_bin`` and ``right_bin`` give the equal-width bin of each id; ``lower`` and ``unit``, for each
-    ``id · 2 + outcome``, the end of its cell that is nearer to 0 or 1 and the step of a packed position from
-    there, below 0 for scores above 1/2.
+    ``left_bin`` and ``right_bin`` give the equal-width bin of each id; ``octave`` its factor of two of the
+    score, from 1 on: 0 for a score of 0, :data:`OCTAVES` − 1 for a score of 1.
     """
 
     bins: int
@@ -52,8 +54,7 @@ class SketchGrid:
     size: int
     left_bin: NDArray[np.int64]
     right_bin: NDArray[np.int64]
-    lower: NDArray[np.float64]
-    unit: NDArray[np.float64]
+    octave: NDArray[np.int64]
 
     def bin_of_id(self, rule: Rule) -> NDArray[np.int64]:
         """The equal-width bin of every id under a rule."""
@@ -100,15 +101,10 @@ def grid(bins: int, mantissa_bits: int) -> SketchGrid:
     left, right = (np.full(size, -1, dtype=np.int64) for _ in range(2))
     left[identity] = width_bin(start, bins=bins, rule="netcal")
     right[identity] = width_bin(start, bins=bins, rule="paper")
-    bottom, step = np.zeros(size), np.zeros(size)
-    cell = identity - left[identity] - right[identity]
-    near = np.concatenate([[0.0], lower])[np.minimum(cell, 2 * half - cell)]
-    upper = cell > half
-    bottom[identity] = np.where(upper, 1.0 - near, near)
-    step[identity] = np.where(upper, -1.0, 1.0) * np.spacing(near) * 2.0 ** (shift - OFFSET_BITS)
-    return SketchGrid(
-        bins, mantissa_bits, edges, shift, base, size, left, right, np.repeat(bottom, 2), np.repeat(step, 2)
-    )
+    octave = np.zeros(size, dtype=np.int64)
+    exponent = np.clip(np.frexp(start)[1] - LOWEST_EXPONENT, 1, OCTAVES - 1)
+    octave[identity] = np.where(start > 0, exponent, 0)
+    return SketchGrid(bins, mantissa_bits, edges, shift, base, size, left, right, octave)
 
 
 def half_cell(shift: int, base: int) -> int:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from unskew.audit.segments import NORMAL_95, Segment, SegmentTable, corrected
+from unskew.audit.segments import NORMAL_95, Segment, ValueCodes, corrected, segment_cells, segments_of
 from unskew.base.errors import ParameterError
 from unskew.base.seeds import stream
 from unskew.data import Log, Rows, Schema, require_log
@@ -237,9 +237,11 @@ def field_calibration(
     for feature in log.features.declared:
         at = {"user": judged.user, "item": judged.item}.get(str(feature.role), judged.at)
         row, values = _named(log.features.values[feature.name].take(at))
-        table = SegmentTable(feature.name)
-        table.add(values, score[row], judged.outcome[row], of_row[row])
-        segments += table.segments()
+        names = ValueCodes()
+        code = names.codes(values)
+        segments += segments_of(
+            segment_cells(feature.name, names.names(), code, score[row], judged.outcome[row], of_row[row])
+        )
     found = [_value_calibration(each) for each in corrected(segments)]
     return sorted(found, key=lambda each: (each.q_value is None, not each.off, -each.excess))
 

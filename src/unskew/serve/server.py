@@ -18,7 +18,6 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from unskew.base.errors import ParameterError
-from unskew.metrics.sketch import load_pass
 from unskew.serve import logs
 from unskew.serve.app import Service
 from unskew.serve.runs import Runs
@@ -171,8 +170,6 @@ async def _serve(
         asyncio.create_task(server.drain(settings.drain)),
         asyncio.create_task(server.end_stalled(settings.timeout)),
         asyncio.create_task(_watch(runs, service, settings.reload_every)),
-        # The compiled pass over scores takes a second to load, which the first outcomes need not wait for.
-        asyncio.create_task(asyncio.to_thread(load_pass)),
     ]
     try:
         await server.serve(sockets=[listening])

@@ -1,4 +1,4 @@
-"""Calibrators judged from fold sketches: as if judged on the rows themselves."""
+"""Calibrators judged from the sketches of folds: as if judged on the rows themselves."""
 
 from __future__ import annotations
 
@@ -7,26 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unskew.audit.fold_sketches import (
+from unskew.audit.crossfit import (
     COMPARED,
-    FoldSketches,
     can_crossfit,
     compare,
-    deal,
     fit_without_each,
     fold_of_rows,
 )
 from unskew.base.errors import DataError
 from unskew.calibration import CALIBRATORS, Platt
 from unskew.metrics import CalibrationSketch, brier, mean_outcome_over_score, nll, wce
-from unskew.metrics.mapped_sketch import mapped
 
 
-def dealt(score: Any, outcome: Any, folds: int = 5) -> FoldSketches:
-    filled = FoldSketches(folds)
-    for fold, part in enumerate(deal([np.asarray(score), np.asarray(outcome)], 0, folds, 0)):
-        filled.sketches[fold].update(*part)
-    return filled
+def dealt(score: Any, outcome: Any, folds: int = 5) -> list[CalibrationSketch]:
+    fold = fold_of_rows(0, len(score), folds, 0)
+    return [CalibrationSketch.of(score=score[fold == k], outcome=outcome[fold == k]) for k in range(folds)]
 
 
 # WCE is at its noise of 0.09 here, and its equal-mass bins end at other rows.
@@ -36,7 +31,7 @@ def dealt(score: Any, outcome: Any, folds: int = 5) -> FoldSketches:
 def test_a_mapped_sketch_measures_as_the_mapped_rows_do(log: Any, metric: Any, tolerance: float) -> None:
     platt = Platt().fit(log.score, log.outcome)
     sketch = CalibrationSketch.of(score=log.score, outcome=log.outcome)
-    after = mapped(sketch, platt.predict(sketch.points().score))
+    after = sketch.mapped(platt.predict(sketch.points().score))
     exact = metric(sketch=CalibrationSketch.of(score=platt.predict(log.score), outcome=log.outcome))
     assert metric(sketch=after) == pytest.approx(exact, abs=tolerance)
     assert after.rows == sketch.rows
