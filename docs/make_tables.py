@@ -100,7 +100,7 @@ def show_datasets() -> Table:
     )
 
 
-SHARED = ("root", "protocol")
+SHARED = ("root", "protocol", "progress")
 """Options that every dataset has."""
 
 TABLES: dict[str, Callable[[], Table]] = {

@@ -117,8 +117,10 @@ def _parameters(part: str, kind: Any) -> Iterator[tuple[str, str, str]]:
     """Name, default and meaning of each parameter; those with an option of their own by that."""
     about = _described(kind)
     if part == "dataset":
+        from unskew.data.datasets import SHARED
+
         for name, each in inspect.signature(kind).parameters.items():
-            if name not in ("root", "protocol"):
+            if name not in SHARED:
                 yield f"--option {name}", _plain(each.default), about.get(name, "")
         return
     from unskew.run.run_parameters import FLAGS, names_of

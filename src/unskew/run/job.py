@@ -109,7 +109,7 @@ def run(
     if start is not None:
         check_start(start, config.seed_list)
     journal = None if checkpoint is None else Checkpoint.of(checkpoint)
-    dataset = _loaded(config)
+    dataset = _loaded(config, progress)
     require_same_data(dataset)
     if journal is not None:
         journal.open({**_about(config, dataset), "start": None if start is None else run_digest(start)})
@@ -120,10 +120,11 @@ def run(
         return replace(result, checkpoint=journal)
 
 
-def _loaded(config: RunConfig) -> Dataset:
+def _loaded(config: RunConfig, progress: Progress) -> Dataset:
     """Return the logs of a run."""
     root = None if config.root is None else Path(config.root)
-    dataset = load(config.data, root, protocol=config.protocol, **_loader_options(config))
+    options = _loader_options(config)
+    dataset = load(config.data, root, protocol=config.protocol, progress=progress, **options)
     require_conversions(config, dataset.train.conversion is not None)
     if not looks_at_sample(config):
         dataset = replace(dataset, unbiased=None)

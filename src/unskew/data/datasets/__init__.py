@@ -9,6 +9,7 @@ from typing import Any
 
 from unskew.base.errors import ParameterError
 from unskew.base.estimator import require_choice
+from unskew.base.progress import SILENT, Progress
 from unskew.base.registry import DATASETS
 from unskew.base.tables import expand_paths, read_table
 from unskew.data import Bag, Number, Wanted
@@ -28,6 +29,10 @@ __all__ = [
 ]
 
 
+SHARED = ("root", "protocol", "progress")
+"""What loaders take beside the options of their own."""
+
+
 def load(
     name: str,
     root: str | Path | None = None,
@@ -37,6 +42,7 @@ def load(
     numeric: Sequence[str] = (),
     bag: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    progress: Progress = SILENT,
     **options: Any,
 ) -> Dataset:
     """Load a dataset by its name.
@@ -54,6 +60,8 @@ def load(
         What networks read beside the ids, as in :meth:`unskew.Log.with_features`: ``"auto"`` or a list; names
         of further columns that are numbers and lists, and with ``"auto"`` of those to leave out. True and
         False say of some datasets whether their files of features are read.
+    progress
+        What shows how far the reading of large files is.
     options
         What the dataset's own loader accepts (its docstring lists it).
 
@@ -65,10 +73,11 @@ def load(
     """
     loader = DATASETS[name]
     require_choice("protocol", protocol, ("honest", "paper"))
-    accepted = [
-        option for option in inspect.signature(loader).parameters if option not in ("root", "protocol")
-    ]
-    unknown = sorted(set(options) - set(accepted))
+    parameters = inspect.signature(loader).parameters
+    accepted = [option for option in parameters if option not in SHARED]
+    if "progress" in parameters:
+        options["progress"] = progress
+    unknown = sorted(set(options) - {*accepted, "progress"})
     if isinstance(features, bool) and "features" not in accepted:
         unknown.append("features")
     if unknown:
@@ -81,7 +90,7 @@ def load(
         options["features"] = features
     if wanted is None:
         return loader(root, protocol=protocol, **options)
-    takes = inspect.signature(loader).parameters.get("features")
+    takes = parameters.get("features")
     if takes is not None and takes.default is None:
         return loader(root, protocol=protocol, features=wanted, ignore=ignore, **options)
     return loader(root, protocol=protocol, **options).with_features(wanted, ignore)
