@@ -212,7 +212,7 @@ def _command_line() -> str:
         name = verb.name or verb.callback.__name__
         said = CliRunner().invoke(
             app,
-            [name, "--help-all" if name == "run" else "--help"],
+            [name, "--help-all" if "help_all" in inspect.signature(verb.callback).parameters else "--help"],
             prog_name="unskew",
             env={"COLUMNS": COLUMNS},
         )

@@ -65,11 +65,11 @@ from unskew.propensity import Propensity as Propensity
 from unskew.propensity import SklearnPropensity as SklearnPropensity
 from unskew.propensity import choose_propensity as choose_propensity
 from unskew.propensity import load_propensity as load_propensity
+from unskew.run.config import Config as Config
 from unskew.run.fields import field_calibration as field_calibration
 from unskew.run.fields import field_importance as field_importance
 from unskew.run.job import run as run
-from unskew.run.run_config import RunConfig as RunConfig
-from unskew.run.run_result import RunResult as RunResult
+from unskew.run.result import Result as Result
 from unskew.run.scoring import score as score
 from unskew.serve.onnx_file import export_onnx as export_onnx
 from unskew.training.checkpoint import Checkpoint as Checkpoint

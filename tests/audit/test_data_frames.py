@@ -92,7 +92,7 @@ def test_models_and_propensities_predict_frames(frame, columns):
 
 
 def test_score_gives_a_frame_of_the_same_kind(columns, file, tmp_path):
-    config = us.RunConfig(
+    config = us.Config(
         data="files",
         options={"train": str(file), "click": "clicked", "conversion": "bought", "space": "impressions"},
         propensity="popularity",

@@ -66,7 +66,7 @@ def fails(arguments, capsys, *, code: int = 2) -> str:
     capsys.readouterr()
     assert main([str(argument) for argument in arguments]) == code
     out, error = capsys.readouterr()
-    assert out == ""
+    assert all(line.startswith("· ") for line in out.splitlines()), "what was guessed, and nothing else"
     assert error.count("\n") == 1, error
     assert "Traceback" not in error
     assert error.startswith("unskew: ")
@@ -158,7 +158,7 @@ class TestRun:
         assert main([*arguments, "--method", "naive", "--overwrite"]) == 0
         assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
-    @pytest.mark.parametrize("where", ["unskew.run.job.run", "unskew.run.run_result.write_json"])
+    @pytest.mark.parametrize("where", ["unskew.run.job.run", "unskew.run.result.write_json"])
     def test_an_interrupt_leaves_a_message_and_nothing_else(
         self, files, tmp_path, capsys, monkeypatch, no_report, where
     ):
@@ -185,7 +185,7 @@ class TestRun:
         def fail(*arguments):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        monkeypatch.setattr("unskew.run.run_result.write_json", fail)
+        monkeypatch.setattr("unskew.run.result.write_json", fail)
         arguments = ["run", "--data", str(files / "train.csv"), *QUICK, "--method", "naive"]
         line = fails([*arguments, "--out", tmp_path / "run"], capsys)
         assert "run: cannot be written: No space left on device. To fix:" in line
@@ -229,7 +229,8 @@ class TestBadData:
     def test_it_is_told_in_one_line_and_nothing_is_left(self, tmp_path, capsys, text, words):
         source = tmp_path / "clicks.csv"
         source.write_text(text)
-        line = fails(["run", "--data", source, *COLUMNS, *QUICK, "--out", tmp_path / "run"], capsys)
+        arguments = ["--data", source, *COLUMNS, "--space", "matrix", *QUICK, "--out", tmp_path / "run"]
+        line = fails(["run", *arguments], capsys)
         for word in words:
             assert word in line
         assert str(source) in line
@@ -293,13 +294,19 @@ class TestBadArguments:
             (["--backbone", "lstm"], ["unknown backbone 'lstm'", "neumf, mf"]),
             (["--calibrator", "magic"], ["unknown calibrator 'magic'", "platt"]),
             (["--method", "magic"], ["unknown method 'magic'", "ips"]),
-            (["--protocol", "fair"], ["protocol must be 'honest' or 'paper', not 'fair'"]),
-            (["--seeds", "0"], ["seeds must be from 1 to 10,000, not 0"]),
+            (
+                ["--protocol", "fair"],
+                ["--protocol", "must be honest or paper, not 'fair'"],
+            ),
+            (["--seeds", "0"], ["--seeds (evaluation.seeds) must be at least 1, not 0"]),
             (["--seeds", "many"], ["Invalid value for '--seeds'"]),
-            (["--seed", "-3"], ["--seed -3 is not between"]),
-            (["--crossfit", "1"], ["crossfit must be None (0) or from 2 to 100 folds, not 1"]),
+            (["--seed", "-3"], ["--seed (evaluation.seed) must be at least 0, not -3"]),
+            (["--crossfit", "1"], ["crossfit must be 0 or from 2 to 100 folds, not 1"]),
             (["--p-min", "2"], ["p_min must be 'auto' or a number in (0, 1), not 2.0"]),
-            (["--propensity-epochs", "0"], ["propensity_epochs must be from 1 to 100,000, not 0"]),
+            (
+                ["--propensity-epochs", "0"],
+                ["--propensity-epochs", "must be at least 1, not 0"],
+            ),
             (["--device", "gpu7"], ["'gpu7' is not a device", "auto, cpu"]),
             (["--json", "nowhere/metrics.json"], ["nowhere/metrics.json", "does not exist"]),
             (["--json", "."], ["is a folder"]),

@@ -101,7 +101,7 @@ def test_audit_and_weights_need_no_conversions(log, tmp_path):
 
 def test_any_log_may_train_its_propensity_alone(tmp_path):
     world = {"options": {"n_users": 40, "n_items": 30, "density": 0.2}, "crossfit": 2, "seeds": 1}
-    result = us.run(us.RunConfig(**world, propensity="popularity", method="none"))
+    result = us.run(us.Config(**world, propensity="popularity", method="none"))
     assert (result.models, result.main) == ({}, "none")
     assert "truth" in result.metrics
     result.save(tmp_path / "run")
@@ -109,4 +109,4 @@ def test_any_log_may_train_its_propensity_alone(tmp_path):
     with pytest.raises(RunFolderError, match="holds no conversion model"):
         us.load_model(tmp_path / "run")
     with pytest.raises(ParameterError, match=r"has no parameter 'method\.epochs'"):
-        us.RunConfig(method="none", parameters={"method.epochs": 3})
+        us.Config(method="none", parameters={"method.epochs": 3})

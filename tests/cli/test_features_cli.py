@@ -37,7 +37,7 @@ def run(files):
 
 
 def test_the_schema_is_shown_before_training_and_stored(files, run, capsys):
-    config = us.RunConfig(
+    config = us.Config(
         data="files",
         options={
             "train": str(files / "train.parquet"),
@@ -150,9 +150,9 @@ def test_ids_alone_answer_with_the_average_user_if_asked(files, tmp_path, capsys
 def test_the_propensity_and_the_model_read_fields_of_their_own(files, tmp_path):
     data = ["--data", str(files / "train.parquet"), "--features", "country,position", "--backbone", "mlp"]
     chosen = ["--propensity-features", "position", "--model-features", "-position"]
-    config, out = tmp_path / "run.toml", tmp_path / "run"
-    given = [*data, *chosen, *COLUMNS, *QUICK, "--save-config", str(config)]
-    assert main(["run", *given, "--method", "naive", "--out", str(out)]) == 0
+    out = tmp_path / "run"
+    config = out / "config.toml"
+    assert main(["run", *data, *chosen, *COLUMNS, *QUICK, "--method", "naive", "--out", str(out)]) == 0
     assert us.load_model(out).fields == ("-position",)
     assert us.load_propensity(out).fields == ("position",)
     rows = pq.read_table(files / "new.parquet").drop_columns(["position", "click", "bought"])

@@ -43,7 +43,7 @@ def test_the_choice_is_printed_and_written(log, tmp_path, capsys):
     assert metrics["propensity_by"]["chosen"] in ("logistic", "popularity")
     assert f"propensity by {metrics['propensity_by']['chosen']}, chosen by" in capsys.readouterr().out
     config = (tmp_path / "run" / "config.toml").read_text()
-    assert 'propensity = "auto"' in config
+    assert 'kind = "auto"' in config
 
 
 def test_a_column_is_calibrated_and_no_propensity_is_kept(log, tmp_path, capsys):

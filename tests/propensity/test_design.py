@@ -108,7 +108,7 @@ def test_in_the_matrix_it_reads_the_tables_of_users_and_items():
 def test_a_run_of_ids_keeps_what_its_propensity_reads(tmp_path):
     data = us.load("synthetic", n_users=50, n_items=40, density=0.2, features="auto")
     small = {"n_users": 50, "n_items": 40, "density": 0.2, "features": "auto"}
-    config = us.RunConfig(options=small, backbone="mf", propensity="logistic", seeds=1, crossfit=2)
+    config = us.Config(options=small, backbone="mf", propensity="logistic", seeds=1, crossfit=2)
     result = us.run(config)
     result.save(tmp_path / "run")
     loaded = us.load_propensity(tmp_path / "run")

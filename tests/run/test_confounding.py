@@ -7,7 +7,7 @@ import pytest
 
 import unskew as us
 from unskew.report.findings import help_findings
-from unskew.run.run_figures import confounding_figures
+from unskew.run.figures import confounding_figures
 
 WORLD = {"n_rows": 40_000, "n_users": 800, "n_items": 100, "test_rows": 100}
 

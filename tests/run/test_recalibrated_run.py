@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ SMALL = {"n_users": 80, "n_items": 60, "density": 0.15, "bias": 1.2}
 
 @pytest.fixture(scope="module")
 def results():
-    config = us.RunConfig(
+    config = us.Config(
         options=SMALL,
         propensity="popularity",
         backbone="mf",
@@ -26,7 +24,7 @@ def results():
         parameters={"method.epochs": 4, "method.learning_rate": 0.02},
     )
     plain = us.run(config)
-    return plain, us.run(replace(config, recalibrate="shift"))
+    return plain, us.run(config.changed({"model.recalibrate": "shift"}))
 
 
 def test_every_model_has_a_map_and_the_order_stays(results):
@@ -69,11 +67,11 @@ def test_the_folder_predicts_the_same(results, tmp_path):
 
 def test_an_unknown_kind_is_refused_before_training():
     with pytest.raises(ParameterError, match="recalibrate must be one of none, auto, shift"):
-        us.RunConfig(recalibrate="up")
+        us.Config(recalibrate="up")
 
 
 def test_a_random_sample_mends_all_models():
-    config = us.RunConfig(
+    config = us.Config(
         options={**SMALL, "test_per_user": 20},
         propensity="popularity",
         backbone="mf",

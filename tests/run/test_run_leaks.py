@@ -14,7 +14,7 @@ import unskew as us
 from contracts.feature_world import table
 from unskew.base.errors import DataError
 from unskew.cli import main
-from unskew.run import job
+from unskew.run import propensities
 
 COLUMNS = {"conversion": "bought", "click": "click", "space": "impressions"}
 SMALL = {"backbone": "mf", "propensity": "popularity", "method": "naive", "seeds": 1, "crossfit": 2}
@@ -34,14 +34,14 @@ def file(tmp_path):
 def config(file, **changes):
     options = {**COLUMNS, "train": file.name, "features": ("country", "seconds")}
     given = {"data": "files", "root": str(file.parent), "options": options, **SMALL}
-    return us.RunConfig(**{**given, **changes})
+    return us.Config(**{**given, **changes})
 
 
 def test_a_run_with_a_leak_trains_nothing(file, monkeypatch):
     def trained(*args, **kwargs):
         raise AssertionError("trained")
 
-    monkeypatch.setattr(job, "fitted_propensity", trained)
+    monkeypatch.setattr(propensities, "fitted_propensity", trained)
     with pytest.raises(DataError, match=r"column 'seconds': it is filled in .*--allow-leak seconds"):
         us.run(config(file))
 
@@ -53,7 +53,7 @@ def test_an_allowed_leak_is_kept_in_the_folder_and_the_report(file, tmp_path):
     (leak,) = metrics["leaks_allowed"]
     assert (leak["column"], leak["kind"], leak["outcome"]) == ("seconds", "filled", "click")
     saved = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
-    assert saved["run"]["allow_leak"] == ["seconds"]
+    assert saved["run"]["features"]["allow_leak"] == ["seconds"]
     assert (
         "leak allowed: &#39;seconds&#39;, it is filled in" in (tmp_path / "run" / "report.html").read_text()
     )

@@ -12,7 +12,7 @@ import unskew as us
 from unskew.base.errors import DataError, ParameterError
 from unskew.cli import main
 from unskew.data.datasets import Dataset
-from unskew.run.run_search import require_apart
+from unskew.run.search import require_apart
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.base.errors.CollapseWarning")
 
@@ -30,12 +30,12 @@ WORLD = {"n_users": 60, "n_items": 50, "density": 0.15, "test_per_user": 25}
 
 @pytest.fixture(scope="module")
 def searched():
-    return us.run(us.RunConfig(options=WORLD, method="auto", unbiased_share=0.4, **QUICK))
+    return us.run(us.Config(options=WORLD, method="auto", unbiased_share=0.4, **QUICK))
 
 
 @pytest.fixture(scope="module")
 def alone():
-    return us.run(us.RunConfig(options=WORLD, method="auto", **QUICK))
+    return us.run(us.Config(options=WORLD, method="auto", **QUICK))
 
 
 def test_the_whole_search_is_in_the_metrics(searched):
@@ -71,7 +71,7 @@ def test_the_sample_sets_the_level_right(searched):
     rate = rows.known_conversion().mean()
     raw = model.without_recalibration().predict_each(rows).mean() / rate
     assert abs(model.predict_each(rows).mean() / rate - 1) < 0.1 < abs(raw - 1)
-    assert us.RunConfig(method="naive", unbiased_share=0.1, recalibrate="auto").unbiased_share == 0.1
+    assert us.Config(method="naive", unbiased_share=0.1, recalibrate="auto").data.unbiased_share == 0.1
 
 
 def test_what_is_shipped_is_saved_and_read_again(searched, tmp_path, undrawn):
@@ -107,11 +107,11 @@ def test_without_a_sample_naive_is_shipped_and_the_report_says_why(alone):
 
 def test_options_that_do_not_go_together_are_one_line():
     with pytest.raises(ParameterError, match="an unbiased sample has no effect with method ips"):
-        us.RunConfig(unbiased_share=0.05)
+        us.Config(unbiased_share=0.05)
     with pytest.raises(ParameterError, match="the paper's protocol has no auto"):
-        us.RunConfig(method="auto", protocol="paper")
-    with pytest.raises(ParameterError, match="a search does not start from another run"):
-        us.run(us.RunConfig(options=WORLD, method="auto", **QUICK), start=Path("nowhere"))
+        us.Config(method="auto", protocol="paper")
+    with pytest.raises(ParameterError, match="--from has no effect with method auto"):
+        us.Config(options=WORLD, method="auto", **QUICK, start=Path("nowhere"))
 
 
 def written(path: Path, log: us.Log, rows=slice(None)) -> None:
@@ -132,7 +132,7 @@ def test_a_sample_comes_from_a_file(tmp_path, monkeypatch, capsys):
     assert main([*command, "--unbiased", "sample.csv"]) == 2
     assert "an unbiased sample has no effect with method ips" in capsys.readouterr().err
     written(Path("test.csv"), data.test)
-    config = us.RunConfig(data="files", options={**files, "unbiased": "sample.csv"}, method="auto")
+    config = us.Config(data="files", options={**files, "unbiased": "sample.csv"}, method="auto")
     with pytest.raises(DataError, match="400 pairs of the unbiased sample are in the test set too"):
         us.run(config)
 

@@ -12,7 +12,7 @@ import pytest
 import unskew as us
 from unskew.base.errors import ParameterError
 from unskew.cli import main
-from unskew.run.run_split import validation_params
+from unskew.run.split import validation_params
 
 WORLD = {"n_rows": 3_000, "n_users": 150, "n_items": 40, "click_rate": 0.2, "conversion_rate": 0.3}
 QUICK = {"backbone": "mf", "seeds": 2, "crossfit": 2, "propensity_epochs": 1, "method": "ips"}
@@ -50,22 +50,22 @@ def test_what_the_options_mean(given, expected):
 @pytest.mark.parametrize("split", ["", "time:2", "user:x", "group", "group:", "row:0.1", "time:0"])
 def test_other_words_are_no_split(split):
     with pytest.raises(ParameterError, match=r"is not a split.*time:0\.8"):
-        us.RunConfig(split=split)
+        us.Config(split=split)
 
 
 def test_two_ways_at_once_and_the_papers_protocol_are_refused():
     with pytest.raises(ParameterError, match="split and valid_from both"):
-        us.RunConfig(split="time:0.8", valid_from="2026-01-01")
+        us.Config(split="time:0.8", valid_from="2026-01-01")
     with pytest.raises(ParameterError, match="'yesterday' is not a date"):
-        us.RunConfig(valid_from="yesterday")
-    with pytest.raises(ParameterError, match="the paper's protocol has a split of its own"):
-        us.RunConfig(protocol="paper", split="user:0.2")
+        us.Config(valid_from="yesterday")
+    with pytest.raises(ParameterError, match="--split has no effect with --protocol paper"):
+        us.Config(protocol="paper", split="user:0.2")
     with pytest.raises(ParameterError, match="'7' is not a length of time"):
-        us.RunConfig(maturity="7")
+        us.Config(maturity="7")
 
 
 def test_impressions_with_times_are_split_by_time_and_the_report_says_so(tmp_path):
-    result = us.run(us.RunConfig(data="impressions", options=WORLD, **QUICK))
+    result = us.run(us.Config(data="impressions", options=WORLD, **QUICK))
     log, model = result.dataset.train, result.models["ips"]
     rows = model.validation_rows(log)
     assert (rows[0] == rows[1]).all()
@@ -85,7 +85,7 @@ def test_impressions_with_times_are_split_by_time_and_the_report_says_so(tmp_pat
 
 
 def test_by_user_no_user_is_on_both_sides():
-    result = us.run(us.RunConfig(data="impressions", options=WORLD, split="user:0.3", **QUICK))
+    result = us.run(us.Config(data="impressions", options=WORLD, split="user:0.3", **QUICK))
     log = result.dataset.train
     model = result.models["naive"]
     for replica, rows in zip(model.replicas(), model.validation_rows(log), strict=True):
@@ -105,7 +105,7 @@ def us_split(log, replica, model):
 
 def test_young_rows_are_left_out_and_counted():
     options = {**WORLD, "delay_days": 3.0}
-    result = us.run(us.RunConfig(data="impressions", options=options, maturity="4d", **QUICK))
+    result = us.run(us.Config(data="impressions", options=options, maturity="4d", **QUICK))
     facts = result.metrics["data"]
     whole = us.load("impressions", **options)
     cut = whole.train.columns["time"].max() - np.timedelta64(4, "D")

@@ -19,7 +19,7 @@ SENTENCE = "uses its own click tower: no separate propensity was trained"
 
 @pytest.mark.parametrize("method", ["esmm", "escm2-dr", "ddpo", "dcmt", "ips-v2", "gpl"])
 def test_a_multi_task_method_uses_its_own_click_tower(method, tmp_path):
-    result = us.run(us.RunConfig(**SMALL, method=method))
+    result = us.run(us.Config(**SMALL, method=method))
     assert list(result.models) == ["naive", method]
     assert result.propensity is None
     assert any(SENTENCE in label for label in result.metrics["labels"])
@@ -45,7 +45,7 @@ def test_a_multi_task_method_uses_its_own_click_tower(method, tmp_path):
     ],
 )
 def test_a_propensity_that_is_asked_for_is_trained(options, trained):
-    result = us.run(us.RunConfig(**{**SMALL, "method": "escm2-dr", **options}))
+    result = us.run(us.Config(**{**SMALL, "method": "escm2-dr", **options}))
     assert (result.propensity is not None) == trained
     assert ("escm2-dr_raw" in result.models) == trained
     assert any(SENTENCE in label for label in result.metrics["labels"]) != trained

@@ -124,7 +124,7 @@ def test_a_missing_id_is_named_with_its_row(run, pairs, tmp_path, small_batches)
 @pytest.fixture(scope="module")
 def run_by_logistic(tmp_path_factory):
     """A run without features, whose propensity would read them."""
-    config = us.RunConfig(
+    config = us.Config(
         data="synthetic",
         options={"n_users": 30, "n_items": 20, "density": 0.3},
         propensity="logistic",

@@ -11,15 +11,14 @@ from contracts.shown_log import impressions
 from unskew.base.errors import ParameterError
 from unskew.base.progress import SILENT
 from unskew.cli import main
+from unskew.cli.estimate import estimate_in_words, estimated_seconds, may_try_network
 from unskew.data import Schema
 from unskew.propensity.choice import MOST_WORK
+from unskew.run.propensities import chosen_propensity
 from unskew.run.protocol import protocol_of
-from unskew.run.run_propensity import chosen_propensity, may_try_network
 from unskew.run.sizes import (
     PLATEAU_STEPS,
     batch_size,
-    estimate_in_words,
-    estimated_seconds,
     sized,
     sizes_of,
     width,
@@ -51,14 +50,14 @@ LARGE = log_of(clicks=10**6, users=10**6, items=10**5, rows=10**7)
 
 
 def test_a_run_has_one_seed_one_member_and_two_folds():
-    config = us.RunConfig()
-    assert (list(config.seed_list), config.members, config.crossfit) == ([0], 1, 2)
+    config = us.Config()
+    assert (list(config.seeds), config.model.members, config.crossfit) == ([0], 1, 2)
 
 
 def test_the_papers_protocol_has_ten_seeds_and_the_patience_of_each_class():
-    config = us.RunConfig(protocol="paper", device="cpu")
-    assert list(config.seed_list) == list(range(10))
-    assert us.RunConfig(protocol="paper", seeds=2).seeds == 2
+    config = us.Config(protocol="paper", device="cpu")
+    assert list(config.seeds) == list(range(10))
+    assert list(us.Config(protocol="paper", seeds=2).seeds) == [0, 1]
     method = protocol_of(config).method("escm2-dr", us.MF(), 0.1)
     assert method.patience == us.ESCM2DR().patience
     assert sizes_of(config, LARGE) == {}
@@ -66,9 +65,9 @@ def test_the_papers_protocol_has_ten_seeds_and_the_patience_of_each_class():
 
 def test_early_stopping_of_a_run_waits_for_three_epochs_or_as_long_as_is_asked():
     options = {"propensity": "mf", "backbone": "mf", "method": "ips", "options": SMALL}
-    short = us.run(us.RunConfig(**options))
+    short = us.run(us.Config(**options))
     assert {model.patience for model in short.models.values()} == {3}
-    long = us.run(us.RunConfig(**options, parameters={"training.patience": 7}))
+    long = us.run(us.Config(**options, parameters={"training.patience": 7}))
     assert {model.patience for model in long.models.values()} == {7}
     assert long.propensity.patience == 7
 
@@ -87,16 +86,16 @@ def test_a_large_log_is_checked_within_an_epoch():
 
 
 def test_a_small_log_has_the_batches_of_the_paper_and_waits_for_a_number_of_steps():
-    config = us.RunConfig(data="coat", device="cpu")
+    config = us.Config(data="coat", device="cpu")
     sizes = sizes_of(config, COAT)
     assert list(sizes) == ["propensity.patience"]
     steps = 290 * 300 / 2 / 1024
     assert sizes["propensity.patience"] - 1 < PLATEAU_STEPS / steps <= sizes["propensity.patience"]
-    assert sizes_of(us.RunConfig(propensity_epochs=5), COAT) == {}
+    assert sizes_of(us.Config(propensity_epochs=5), COAT) == {}
 
 
 def test_a_large_log_has_large_batches_and_narrow_tables():
-    config = us.RunConfig(device="cpu")
+    config = us.Config(device="cpu")
     sizes = sizes_of(config, LARGE)
     assert sizes == {
         "method.checks": 3,
@@ -104,21 +103,21 @@ def test_a_large_log_has_large_batches_and_narrow_tables():
         "propensity.checks": 2,
         "backbone.dim": 16,
     }
-    assert sized(config, sizes).parameters["backbone.dim"] == 16
+    assert sized(config, sizes).model.parameters["backbone.dim"] == 16
     sentence = estimate_in_words(config, LARGE, 300.0)
     assert "1 seed, 2 folds; sizes by the data: method.checks = 3" in sentence
     assert sentence.endswith("(--set changes them); this takes about 5 min")
 
 
 def test_networks_that_read_features_have_batches_whose_activations_a_cpu_can_hold():
-    sizes = sizes_of(us.RunConfig(backbone="dcn", device="cpu"), LARGE)
+    sizes = sizes_of(us.Config(backbone="dcn", device="cpu"), LARGE)
     assert sizes == {"method.checks": 3, "propensity.batch_size": 2048, "propensity.checks": 9}
 
 
 @pytest.mark.parametrize("factor", [0.99, 1.01])
 def test_the_estimate_and_the_choice_try_the_same_networks(monkeypatch, factor):
     log = impressions(rows=1_000)
-    config = us.RunConfig(
+    config = us.Config(
         method="none", seeds=1, device="cpu", crossfit=2, parameters={"propensity.epochs": 1, "dim": 4}
     )
     work = us.Propensity(backbone=us.NeuMF(dim=4), epochs=1, crossfit=2).work(log)
@@ -130,10 +129,10 @@ def test_the_estimate_and_the_choice_try_the_same_networks(monkeypatch, factor):
 
 @pytest.mark.parametrize("name", ["training.batch_size", "method.batch_size", "backbone.dim"])
 def test_what_is_set_by_hand_stays(name):
-    config = us.RunConfig(parameters={name: 64}, device="cpu")
+    config = us.Config(parameters={name: 64}, device="cpu")
     sizes = sizes_of(config, LARGE)
     assert name not in sizes
-    assert sized(config, sizes).parameters[name] == 64
+    assert sized(config, sizes).model.parameters[name] == 64
     if name == "training.batch_size":
         assert "propensity.batch_size" not in sizes
 
@@ -141,16 +140,16 @@ def test_what_is_set_by_hand_stays(name):
 class TestEstimate:
     @pytest.fixture(autouse=True)
     def _a_row_takes_ten_milliseconds(self, monkeypatch):
-        monkeypatch.setattr("unskew.run.sizes.seconds_of_row", lambda *_: 1e-2)
+        monkeypatch.setattr("unskew.cli.estimate.seconds_of_row", lambda *_: 1e-2)
         # How much longer a busy machine takes for these depends on the machine.
-        monkeypatch.setattr("unskew.run.sizes.REPORT_SECONDS", 0.0)
-        monkeypatch.setattr("unskew.run.sizes.PLAIN_SECONDS", 0.0)
+        monkeypatch.setattr("unskew.cli.estimate.REPORT_SECONDS", 0.0)
+        monkeypatch.setattr("unskew.cli.estimate.PLAIN_SECONDS", 0.0)
 
     def test_it_grows_with_seeds_members_folds_and_models(self):
         log = impressions(rows=3_000)
 
         def seconds(**options):
-            return estimated_seconds(us.RunConfig(device="cpu", **options), log)
+            return estimated_seconds(us.Config(device="cpu", **options), log)
 
         fewest = seconds(method="naive", propensity="logistic")
         for more in (
@@ -166,7 +165,7 @@ class TestEstimate:
     def test_a_search_with_one_member_is_a_round_of_all_candidates(self):
         log = impressions(rows=3_000)
         one, two = (
-            estimated_seconds(us.RunConfig(method="auto", members=members, device="cpu"), log)
+            estimated_seconds(us.Config(method="auto", members=members, device="cpu"), log)
             for members in (1, 2)
         )
         assert one < two
@@ -179,19 +178,19 @@ class TestEstimate:
         assert main(["run", *options, "--backbone", "mf", "--propensity", "popularity"]) == 0
         said = capsys.readouterr()
         assert "1 seed, 2 folds; this takes about " in said.err
-        assert said.out.endswith("For a paper's table: --seeds 10 --members 10\n")
+        assert said.out.endswith("For a paper's table: --effort thorough --members 10\n")
 
 
 def test_real_steps_are_timed():
     log = impressions(rows=2_000)
-    assert estimated_seconds(us.RunConfig(backbone="mf", device="cpu"), log) > 0.0
+    assert estimated_seconds(us.Config(backbone="mf", device="cpu"), log) > 0.0
 
 
 def test_impossible_numbers_are_refused():
-    with pytest.raises(ParameterError, match="members must be from 1 to 1,000, not 0"):
-        us.RunConfig(members=0)
+    with pytest.raises(ParameterError, match=r"--members .* must be at least 1, not 0"):
+        us.Config(members=0)
     with pytest.raises(ParameterError, match=r"members has an option of its own.*--members"):
-        us.RunConfig(parameters={"method.members": 2})
+        us.Config(parameters={"method.members": 2})
 
 
 def test_each_rule_changes_in_one_direction():
@@ -203,7 +202,7 @@ def test_each_rule_changes_in_one_direction():
 
 def test_a_run_tells_the_sizes_that_its_data_chose(monkeypatch):
     monkeypatch.setattr("unskew.run.sizes.MANY_IDS", 10)
-    config = us.RunConfig(
+    config = us.Config(
         options=SMALL, propensity="popularity", method="naive", parameters={"method.epochs": 1}
     )
     result = us.run(config)

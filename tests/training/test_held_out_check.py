@@ -12,7 +12,7 @@ from unskew.base.errors import HeldOutWarning, ParameterError
 from unskew.base.seeds import Replica
 from unskew.data.datasets import Dataset
 from unskew.data.splitting import SplitBy
-from unskew.run.run_split import split_labels
+from unskew.run.split import split_labels
 from unskew.training.held_out_check import Outcomes, outcomes_of, split_that_decides
 
 REPLICAS = tuple(Replica(seed) for seed in range(3))

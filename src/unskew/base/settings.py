@@ -23,7 +23,7 @@ EXPECTED = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "string_type": "text",
-    "path_type": "a path",
+    "string_too_short": "a name",
     "tuple_type": "a list",
     "dict_type": "a table of names and values",
     "model_type": "a table of names and values",
@@ -40,7 +40,7 @@ BOUNDS = {
 
 def option(
     default: Any,
-    help: str,
+    help: str | None = None,
     *,
     flag: str = "",
     shown: bool = True,
@@ -48,10 +48,12 @@ def option(
     metavar: str = "",
     **limits: Any,
 ) -> Any:
-    """Declare a field.
+    """Declare a field; its help text is the string below it.
 
     Parameters
     ----------
+    help
+        The help text of a type that several records share.
     flag
         Its name on the command line; by default the field's own. ``"--out -o"`` names two.
     shown
@@ -72,7 +74,7 @@ def option(
 class Settings(BaseModel):
     """A frozen record of options."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     @classmethod
     def read(

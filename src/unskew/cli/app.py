@@ -11,7 +11,6 @@ from unskew import __version__
 from unskew.base import processes
 from unskew.base.errors import ParameterError
 from unskew.cli.audit import audit
-from unskew.cli.brief_help import BriefHelp
 from unskew.cli.compare import compare
 from unskew.cli.export import export
 from unskew.cli.make_data import make_data
@@ -19,7 +18,7 @@ from unskew.cli.methods import methods
 from unskew.cli.monitor import monitor
 from unskew.cli.plan_random import plan_random
 from unskew.cli.reproduce import reproduce
-from unskew.cli.run import run
+from unskew.cli.run import add_run
 from unskew.cli.score import score
 from unskew.cli.serve import serve
 from unskew.cli.study import study
@@ -74,10 +73,10 @@ def _common(
             load_own_code(path)
 
 
-app.command(cls=BriefHelp)(run)
+add_run(app)
 add_verb(app, audit)
 add_verb(app, monitor)
-app.command()(weights)
+add_verb(app, weights)
 add_verb(app, score)
 add_verb(app, export)
 add_verb(app, serve)

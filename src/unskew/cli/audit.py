@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
-from unskew.cli.options import OUTPUT, Clip, JsonFile, LogFile, Overwrite, Rows, Seed
+from unskew.cli.options import OUTPUT, Clip, JsonFile, LogJson, Overwrite, Rows, Seed
 from unskew.cli.verb import refuse
 
 if TYPE_CHECKING:
@@ -25,62 +25,47 @@ class AuditOptions(Settings):
     """The options of ``unskew audit``."""
 
     files: Rows = ()
-    score: str | None = option(None, "The column of the propensity, a probability in [0, 1].", group=COLUMNS)
-    outcome: str | None = option(None, "The column of outcomes (clicks), 0 or 1.", group=COLUMNS)
-    weight: str | None = option(
-        None, "The column of sample weights: how many rows each row stands for.", group=COLUMNS
-    )
-    segment: tuple[str, ...] = option(
-        (), "Audit each value of this column too; may be repeated.", group=COLUMNS
-    )
-    actions: int | None = option(
-        None,
-        "Instead of --outcome, for a bandit log: --score is the probability of the action that was shown"
-        " among so many, and mean(1/p) must be their number.",
-        shown=False,
-    )
-    tolerance: float = option(0.05, "Largest relative error of the weights that counts as healthy.")
-    significance: float = option(
-        0.01, "Probability that honest scores are called miscalibrated by chance.", shown=False
-    )
-    p_min: Clip = option(
-        "auto", "The clip whose cost is reported: auto (the least error) or a number.", shown=False
-    )
-    out: Path | None = option(
-        None, "The folder to write [audits/FILE, with a number if it exists].", group=OUTPUT
-    )
+    score: str | None = option(None, group=COLUMNS)
+    """The column of the propensity, a probability in [0, 1]."""
+    outcome: str | None = option(None, group=COLUMNS)
+    """The column of outcomes (clicks), 0 or 1."""
+    weight: str | None = option(None, group=COLUMNS)
+    """The column of sample weights: how many rows each row stands for."""
+    segment: tuple[str, ...] = option((), group=COLUMNS)
+    """Audit each value of this column too; may be repeated."""
+    actions: int | None = option(None, shown=False)
+    """Instead of --outcome, for a bandit log: --score is the probability of the action that was shown
+    among so many, and mean(1/p) must be their number."""
+    tolerance: float = option(0.05)
+    """Largest relative error of the weights that counts as healthy."""
+    significance: float = option(0.01, shown=False)
+    """Probability that honest scores are called miscalibrated by chance."""
+    p_min: Clip = option("auto", shown=False)
+    """The clip whose cost is reported: auto (the least error) or a number."""
+    out: Path | None = option(None, group=OUTPUT)
+    """The folder to write [audits/FILE, with a number if it exists]."""
     overwrite: Overwrite = False
-    no_report: bool = option(
-        False, "Only print, in half the time: write no report and no folder.", group=OUTPUT
-    )
+    no_report: bool = option(False, group=OUTPUT)
+    """Only print, in half the time: write no report and no folder."""
     json_file: JsonFile = None
     seed: Seed = 0
-    sql: str | None = option(
-        None,
-        "Print the query that counts the cells of --table where it lies: duckdb, spark, bigquery, snowflake"
-        " or postgres. Its result goes to --cells.",
-        metavar="ENGINE",
-        group=ENGINE,
-    )
-    table: str | None = option(None, "With --sql, the table; for DuckDB files and globs too.", group=ENGINE)
-    run: bool = option(
-        False, "With --sql duckdb, run the query here and audit its result.", shown=False, group=ENGINE
-    )
-    cells: Path | None = option(
-        None, "Audit the result of such a query, a Parquet, Arrow or CSV file.", group=ENGINE
-    )
-    by: str | None = option(
-        None,
-        "With --sql, cells of each hour, day or week of --time, or of each value of a column: for unskew"
-        " monitor.",
-        shown=False,
-        group=ENGINE,
-    )
-    time: str | None = option(None, "The column of times of --by.", shown=False, group=ENGINE)
-    boolean_outcome: bool = option(
-        False, "With --sql, the outcome is true and false.", shown=False, group=ENGINE
-    )
-    log_json: LogFile = None
+    sql: str | None = option(None, metavar="ENGINE", group=ENGINE)
+    """Print the query that counts the cells of --table where it lies: duckdb, spark, bigquery, snowflake
+    or postgres. Its result goes to --cells."""
+    table: str | None = option(None, group=ENGINE)
+    """With --sql, the table; for DuckDB files and globs too."""
+    run: bool = option(False, shown=False, group=ENGINE)
+    """With --sql duckdb, run the query here and audit its result."""
+    cells: Path | None = option(None, group=ENGINE)
+    """Audit the result of such a query, a Parquet, Arrow or CSV file."""
+    by: str | None = option(None, shown=False, group=ENGINE)
+    """With --sql, cells of each hour, day or week of --time, or of each value of a column: for unskew
+    monitor."""
+    time: str | None = option(None, shown=False, group=ENGINE)
+    """The column of times of --by."""
+    boolean_outcome: bool = option(False, shown=False, group=ENGINE)
+    """With --sql, the outcome is true and false."""
+    log_json: LogJson = None
 
 
 def audit(options: AuditOptions) -> int:

@@ -13,22 +13,28 @@ from unskew.cli.verb import refuse
 class CompareOptions(Settings):
     """The options of ``unskew compare``."""
 
-    run: Path = option(..., "A run folder.", flag="argument", metavar="RUN")
-    model: tuple[str, ...] = option((), "One of the run's models [all]; may be repeated.")
-    metric: tuple[str, ...] = option(
-        (), "nll, auc, dcg@K or hits@K; may be repeated [nll, auc, dcg@4, hits@4]."
-    )
-    estimator: Literal["balanced", "snips", "ips", "dr"] = option("balanced", "How clicks are weighted.")
-    baseline: str | None = option(None, "Compare every model with this one [every pair].")
-    slate: int = option(16, "Items per user in the random test set that is estimated.")
-    gamma: float | None = option(
-        None, "Γ: the factor by which the odds of a click may be wrong [measured].", shown=False
-    )
-    resamples: int = option(2000, "Resamples of the bootstrap over users.", shown=False)
-    level: float = option(0.95, "Confidence level of intervals and verdicts.")
+    run: Path = option(..., flag="argument", metavar="RUN")
+    """A run folder."""
+    model: tuple[str, ...] = option(())
+    """One of the run's models [all]; may be repeated."""
+    metric: tuple[str, ...] = option(())
+    """nll, auc, dcg@K or hits@K; may be repeated [nll, auc, dcg@4, hits@4]."""
+    estimator: Literal["balanced", "snips", "ips", "dr"] = option("balanced")
+    """How clicks are weighted."""
+    baseline: str | None = option(None)
+    """Compare every model with this one [every pair]."""
+    slate: int = option(16)
+    """Items per user in the random test set that is estimated."""
+    gamma: float | None = option(None, shown=False)
+    """Γ: the factor by which the odds of a click may be wrong [measured]."""
+    resamples: int = option(2000, shown=False)
+    """Resamples of the bootstrap over users."""
+    level: float = option(0.95)
+    """Confidence level of intervals and verdicts."""
     seed: Seed = 0
     json_file: JsonFile = None
-    markdown: Path | None = option(None, "Write a table in Markdown to this file.", group=OUTPUT)
+    markdown: Path | None = option(None, group=OUTPUT)
+    """Write a table in Markdown to this file."""
     device: Device = "auto"
 
 

@@ -14,14 +14,15 @@ from unskew.cli.options import JsonFile, Overwrite
 class ExportOptions(Settings):
     """The options of ``unskew export``."""
 
-    run: Path = option(..., "A run folder.", flag="argument", metavar="RUN")
-    out: str = option(..., "The ONNX file to write.", flag="--out -o")
-    what: Literal["all", "conversion", "propensity"] = option(
-        "all",
-        "all writes propensity, conversion and click_and_conversion, as far as the run has them. A propensity"
-        " is calibrated, and the mean over folds.",
-    )
-    method: str | None = option(None, "Which of the run's models [its main one].")
+    run: Path = option(..., flag="argument", metavar="RUN")
+    """A run folder."""
+    out: str = option(..., flag="--out -o")
+    """The ONNX file to write."""
+    what: Literal["all", "conversion", "propensity"] = option("all")
+    """all writes propensity, conversion and click_and_conversion, as far as the run has them. A
+    propensity is calibrated, and the mean over folds."""
+    method: str | None = option(None)
+    """Which of the run's models [its main one]."""
     overwrite: Overwrite = False
     json_file: JsonFile = None
 

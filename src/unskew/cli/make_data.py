@@ -16,19 +16,27 @@ WORLDS = ("impressions",)
 class MakeDataOptions(Settings):
     """The options of ``unskew make-data``."""
 
-    world: str = option(..., "The world; impressions is the one there is.", flag="argument", metavar="WORLD")
-    out: Path = option(..., "The folder to write; re-run to resume.", flag="--out -o")
-    rows: str = option("1e6", "Rows of the log, such as 1e8.")
-    users: str = option("", "Users, such as 1e6 [a tenth of the rows].")
-    items: str = option("", "Items [a hundredth of the rows].")
-    test_rows: str = option("1e5", "Rows shown at random, with all conversions.")
+    world: str = option(..., flag="argument", metavar="WORLD")
+    """The world; impressions is the one there is."""
+    out: Path = option(..., flag="--out -o")
+    """The folder to write; re-run to resume."""
+    rows: str = option("1e6")
+    """Rows of the log, such as 1e8."""
+    users: str = option("")
+    """Users, such as 1e6 [a tenth of the rows]."""
+    items: str = option("")
+    """Items [a hundredth of the rows]."""
+    test_rows: str = option("1e5")
+    """Rows shown at random, with all conversions."""
     seed: Seed = 0
-    confounding: float = option(0.0, "Strength of a hidden taste that drives clicks and conversions.")
-    options: tuple[str, ...] = option(
-        (), "KEY=VALUE for the world, as click_rate=0.02; may be repeated.", flag="--option"
-    )
-    files: int | None = option(None, "Files of the log [one for four million rows]; its rows are the same.")
-    truth: bool = option(True, "Write the truth beside the log.", flag="--truth/--no-truth")
+    confounding: float = option(0.0)
+    """Strength of a hidden taste that drives clicks and conversions."""
+    options: tuple[str, ...] = option((), flag="--option")
+    """KEY=VALUE for the world, as click_rate=0.02; may be repeated."""
+    files: int | None = option(None)
+    """Files of the log [one for four million rows]; its rows are the same."""
+    truth: bool = option(True, flag="--truth/--no-truth")
+    """Write the truth beside the log."""
     json_file: JsonFile = None
 
 
@@ -67,12 +75,7 @@ def make_data(asked: MakeDataOptions) -> None:
     test_rows = _whole("--test-rows", asked.test_rows, least=0)
     with progress_bars() as progress:
         written = write_world(
-            world,
-            asked.out,
-            files=asked.files,
-            test_rows=test_rows,
-            truth=asked.truth,
-            progress=progress,
+            world, asked.out, files=asked.files, test_rows=test_rows, truth=asked.truth, progress=progress
         )
     if asked.json_file is not None:
         from unskew.base.files import write_json

@@ -23,9 +23,8 @@ WITH_FEATURES = ("multicalibrated",)
 class MethodsOptions(Settings):
     """The options of ``unskew methods``."""
 
-    name: str | None = option(
-        None, "One of them: its parameters, for unskew run --set.", flag="argument", metavar="NAME"
-    )
+    name: str | None = option(None, flag="argument", metavar="NAME")
+    """One of them: its parameters, for unskew run --set."""
 
 
 def methods(options: MethodsOptions) -> None:
@@ -123,7 +122,7 @@ def _parameters(part: str, kind: Any) -> Iterator[tuple[str, str, str]]:
             if name not in SHARED:
                 yield f"--option {name}", _plain(each.default), about.get(name, "")
         return
-    from unskew.run.run_parameters import FLAGS, names_of
+    from unskew.run.parameters import FLAGS, names_of
 
     made = kind()
     for key, flag in FLAGS.items():

@@ -27,56 +27,43 @@ GENERATOR = '<meta name="generator" content="unskew">'
 class MonitorOptions(Settings):
     """The options of ``unskew monitor``."""
 
-    store: Path = option(..., "The store: one Parquet file.", flag="argument", metavar="STORE")
-    files: tuple[str, ...] = option(
-        (),
-        "With --add: files, folders or globs of rows, or cells of unskew audit --sql.",
-        flag="argument",
-        metavar="FILE...",
-    )
-    add: bool = option(False, "Add FILE... to the store; the first time with the columns below.")
-    score: str | None = option(None, "The column of the propensity, a probability in [0, 1].", group=COLUMNS)
-    outcome: str | None = option(None, "The column of outcomes (clicks), 0 or 1.", group=COLUMNS)
-    weight: str | None = option(
-        None,
-        "The column of sample weights: how many rows each row stands for.",
-        shown=False,
-        group=COLUMNS,
-    )
-    segment: tuple[str, ...] = option(
-        (), "Watch each value of this column too; may be repeated.", group=COLUMNS
-    )
-    by: str | None = option(
-        None, "Periods: hour, day or week of --time, or the values of a column.", group=COLUMNS
-    )
-    time: str | None = option(None, "The column of times.", group=COLUMNS)
-    zone: str = option(
-        "UTC",
-        "Hours, days and weeks are those of this zone, such as Europe/Paris. Times without a zone are its"
-        " local times.",
-        shown=False,
-        group=COLUMNS,
-    )
-    maturity: str | None = option(
-        None, "How long outcomes may come in after a period's end, such as 7d; until then it is open."
-    )
-    as_of: str | None = option(
-        None,
-        "When the outcomes of FILE... were as they are [when each file was written, UTC].",
-        shown=False,
-    )
-    latest: bool = option(
-        False, "Periods of FILE... are known from them alone: drop what was there.", shown=False
-    )
-    tolerance: float = option(0.05, "Largest relative error of the weights that counts as healthy.")
-    significance: float = option(
-        0.05, "Probability that honest scores are ever called off, however often one looks.", shown=False
-    )
-    value: float | None = option(None, "What a click is worth, for the cost in money.")
-    report: Path | None = option(
-        None, "The report to write [STORE's name, with -report.html at its end].", group=OUTPUT
-    )
-    no_report: bool = option(False, "Only print.", group=OUTPUT)
+    store: Path = option(..., flag="argument", metavar="STORE")
+    """The store: one Parquet file."""
+    files: tuple[str, ...] = option((), flag="argument", metavar="FILE...")
+    """With --add: files, folders or globs of rows, or cells of unskew audit --sql."""
+    add: bool = option(False)
+    """Add FILE... to the store; the first time with the columns below."""
+    score: str | None = option(None, group=COLUMNS)
+    """The column of the propensity, a probability in [0, 1]."""
+    outcome: str | None = option(None, group=COLUMNS)
+    """The column of outcomes (clicks), 0 or 1."""
+    weight: str | None = option(None, shown=False, group=COLUMNS)
+    """The column of sample weights: how many rows each row stands for."""
+    segment: tuple[str, ...] = option((), group=COLUMNS)
+    """Watch each value of this column too; may be repeated."""
+    by: str | None = option(None, group=COLUMNS)
+    """Periods: hour, day or week of --time, or the values of a column."""
+    time: str | None = option(None, group=COLUMNS)
+    """The column of times."""
+    zone: str = option("UTC", shown=False, group=COLUMNS)
+    """Hours, days and weeks are those of this zone, such as Europe/Paris. Times without a zone are its
+    local times."""
+    maturity: str | None = option(None)
+    """How long outcomes may come in after a period's end, such as 7d; until then it is open."""
+    as_of: str | None = option(None, shown=False)
+    """When the outcomes of FILE... were as they are [when each file was written, UTC]."""
+    latest: bool = option(False, shown=False)
+    """Periods of FILE... are known from them alone: drop what was there."""
+    tolerance: float = option(0.05)
+    """Largest relative error of the weights that counts as healthy."""
+    significance: float = option(0.05, shown=False)
+    """Probability that honest scores are ever called off, however often one looks."""
+    value: float | None = option(None)
+    """What a click is worth, for the cost in money."""
+    report: Path | None = option(None, group=OUTPUT)
+    """The report to write [STORE's name, with -report.html at its end]."""
+    no_report: bool = option(False, group=OUTPUT)
+    """Only print."""
     json_file: JsonFile = None
 
 

@@ -1,4 +1,4 @@
-"""Options: which were given, and ``--option KEY=VALUE``, read as the kind that a dataset's loader expects."""
+"""Options that several verbs have, and ``--option KEY=VALUE``, read as a dataset's loader expects it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
-
-import typer
 
 from unskew.base.errors import ParameterError
 from unskew.base.settings import option
@@ -18,7 +16,7 @@ Clip = float | Literal["auto"]
 JsonFile = Annotated[
     Path | None, option(None, "Write the figures to this file too.", flag="--json", group=OUTPUT)
 ]
-LogFile = Annotated[
+LogJson = Annotated[
     Path | None,
     option(
         None,
@@ -30,7 +28,7 @@ LogFile = Annotated[
 ]
 Device = Annotated[str, option("auto", "auto, cpu, cuda or cuda:1.", shown=False)]
 Seed = Annotated[int, option(0, "Seed of everything that is random.", shown=False, ge=0, le=2**32 - 1)]
-TensorBoardFolder = Annotated[
+TensorBoard = Annotated[
     Path | None,
     option(
         None,
@@ -40,7 +38,7 @@ TensorBoardFolder = Annotated[
         group=OUTPUT,
     ),
 ]
-MLflowLog = Annotated[
+MLflow = Annotated[
     bool,
     option(
         False,
@@ -68,87 +66,16 @@ Overwrite = Annotated[bool, option(False, "Replace an earlier output.", group=OU
 FLAGS = {"name": "--data", "root": "--root", "protocol": "--protocol"}
 """Arguments of every loader that have a flag of their own."""
 
-LogJson = Annotated[
-    Path | None,
-    typer.Option(
-        "--log-json",
-        help="Append the progress to this file: a JSON object a line, with rows/s, loss, memory.",
-    ),
-]
-TensorBoard = Annotated[
-    Path | None, typer.Option(help="Write losses for TensorBoard into this folder, if it is installed.")
-]
-MLflow = Annotated[
-    bool, typer.Option("--mlflow", help="Log losses to MLflow's active run, if it is installed.")
-]
-
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-def clip(text: str) -> float | Literal["auto"]:
-    """The value of ``--p-min``: ``auto`` or a number."""
-    try:
-        return "auto" if text == "auto" else float(text)
-    except ValueError:
-        raise ParameterError(
-            f"--p-min must be auto or a number, not {text!r}", remedy="write --p-min auto, or --p-min 0.01"
-        ) from None
 
 
 _KINDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
-def refuse(context: typer.Context, names: Sequence[str], because: str, remedy: str = "leave it out") -> None:
-    """An error for the first of some options that was given, though it has no effect ``because``.
-
-    Parameters
-    ----------
-    names
-        Names of parameters of the verb.
-    """
-    flags = {
-        each.name: each.opts[0] if each.opts[0].startswith("-") else each.metavar
-        for each in context.command.params
-    }
-    for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise ParameterError(f"{flags[name]} has no effect {because}", remedy=remedy)
-
-
-def is_default(context: typer.Context, name: str) -> bool:
-    """Whether an option was given nowhere, neither on the command line nor in a file."""
-    source = context.get_parameter_source(name)
-    return source is None or source.name == "DEFAULT"
-
-
-def feature_options(
-    context: typer.Context, features: str | None, numeric: str, bag: str, ignore: str
-) -> dict[str, Any]:
-    """What ``--features``, ``--numeric``, ``--bag`` and ``--ignore`` ask of :func:`unskew.load`."""
-    named = {"numeric": names_in(numeric), "bag": names_in(bag)}
-    if features is None and not any(named.values()):
-        refuse(context, ("ignore",), "without --features auto")
-        return {}
-    asked: dict[str, Any] = {name: each for name, each in named.items() if each}
-    if features is not None:
-        asked["features"] = "auto" if features.strip() == "auto" else names_in(features)
-    if asked.get("features") == "auto":
-        asked["ignore"] = names_in(ignore)
-    else:
-        refuse(context, ("ignore",), "without --features auto")
-    return asked
-
-
-def names_in(text: str) -> tuple[str, ...]:
-    """Names parted by commas."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
 def loader_options(
     given: Sequence[str], loader: Callable[..., Any], flags: Mapping[str, str] = FLAGS
 ) -> dict[str, Any]:
-    """The options as the loader takes them; a name that it does not know is left for it to refuse.
+    """Return the options as the loader takes them; it refuses names that it does not know itself.
 
     Parameters
     ----------
@@ -178,7 +105,7 @@ def loader_options(
         parameter = parameters.get(name)
         default = None if parameter is None else parameter.default
         if default is None and parameter is not None and "bool" in str(parameter.annotation):
-            # It takes more than a truth; what is none is left to it.
+            # The loader also accepts values that are not booleans.
             options[name] = TRUTH.get(text.lower(), text)
         else:
             options[name] = _read(name, text, default)
@@ -188,7 +115,7 @@ def loader_options(
 def _read(name: str, text: str, default: Any) -> Any:
     kind = type(default)
     if kind is tuple:
-        return names_in(text)
+        return tuple(part.strip() for part in text.split(",") if part.strip())
     if kind not in _KINDS:
         return text
     try:

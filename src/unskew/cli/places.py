@@ -8,9 +8,6 @@ from pathlib import Path
 
 from unskew.base.errors import ParameterError
 
-LARGEST_SEED = 2**32 - 1
-"""What NumPy, torch and scikit-learn all take."""
-
 
 def check_outputs(
     files: Mapping[str, Path | None],
@@ -18,7 +15,7 @@ def check_outputs(
     folders: Mapping[str, Path] | None = None,
     read: Iterable[str | Path] = (),
 ) -> None:
-    """An error if an output cannot be written there, or would take the place of something else.
+    """Raise if an output cannot be written there, or would take the place of something else.
 
     Parameters
     ----------
@@ -45,29 +42,20 @@ def check_outputs(
         for other, taken in written[number + 1 :]:
             if _within(path, taken) or _within(taken, path):
                 raise ParameterError(
-                    f"{flag} {path} and {other} {taken} overlap",
-                    remedy=f"give another {flag}",
+                    f"{flag} {path} and {other} {taken} overlap", remedy=f"give another {flag}"
                 )
 
 
 def rows_outputs(out: str) -> tuple[dict[str, Path], dict[str, Path]]:
-    """``--out`` of rows for :func:`check_outputs`: as a file, or as a folder of part files."""
+    """Return ``--out`` of rows for :func:`check_outputs`: as a file, or as a folder of part files."""
     from unskew.data.row_files import is_folder
 
     found = {"--out": Path(out)}
     return ({}, found) if is_folder(out) else (found, {})
 
 
-def check_seed(seed: int) -> None:
-    """An error if a number is no seed."""
-    if not 0 <= seed <= LARGEST_SEED:
-        raise ParameterError(
-            f"--seed {seed} is not between 0 and {LARGEST_SEED}", remedy="give a seed from 0 on"
-        )
-
-
 def table_files(given: Iterable[str]) -> list[Path]:
-    """The files that tables are read from; an empty name, which would mean every file here, is an error."""
+    """Return the files that tables are read from; an empty name, which would mean all files, is an error."""
     from unskew.base.tables import expand_paths
 
     names = list(given)
@@ -77,7 +65,7 @@ def table_files(given: Iterable[str]) -> list[Path]:
 
 
 def name_of_tables(given: str, otherwise: str) -> str:
-    """What outputs of some files are called after: the file, or the last folder with a name."""
+    """Return what outputs of some files are called after: the file, or the last folder with a name."""
     from unskew.base.tables import GLOB_MARKS
 
     for part in reversed(Path(given).parts):
@@ -88,21 +76,21 @@ def name_of_tables(given: str, otherwise: str) -> str:
 
 
 def run_files(run: Path) -> list[Path]:
-    """A run folder as something that is read; for another folder, reading it says what is missing."""
+    """Return a run folder as something that is read."""
     from unskew.base.files import CONFIG
 
     return [run] if (run / CONFIG).exists() else []
 
 
 def plain_name(name: str, what: str) -> str:
-    """A name that may become a folder's; one that leads elsewhere is an error."""
+    """Return a name that may become a folder's; one that leads elsewhere is an error."""
     if name in ("", ".", "..") or any(mark in name for mark in ("/", "\\", "\0")):
         raise ParameterError(f"{what} {name!r} cannot be the name of a folder", remedy="give --out FOLDER")
     return name
 
 
 def _within(path: Path, place: Path) -> bool:
-    """Whether a path is a place or lies in it, wherever links lead."""
+    """Return whether a path is a place or lies in it, wherever links lead."""
     if path.exists() and place.exists() and path.samefile(place):
         return True
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(place))

@@ -15,35 +15,40 @@ FILES = "Columns of scored files"
 class PlanOptions(Settings):
     """The options of ``unskew plan-random``."""
 
-    first: Path = option(..., "A run folder, or a scored file.", flag="argument", metavar="RUN_OR_FILE")
-    second: Path | None = option(
-        None,
-        "Another one [the main model of the same run].",
-        flag="argument",
-        metavar="RUN_OR_FILE",
-    )
-    model: tuple[str, ...] = option(
-        (), "Of runs: a model of each [the main one; of one run naive and the main one]."
-    )
-    metric: tuple[str, ...] = option((), "nll, auc, dcg@K or hits@K; may be repeated [nll, auc, dcg@4].")
-    difference: tuple[str, ...] = option(
-        (), "The difference to tell [as the logs show]; may be repeated.", metavar="METRIC=NUMBER"
-    )
-    price: float | None = option(None, "What one random impression costs.")
-    power: float = option(0.8, "The chance to tell a difference that is there.")
-    level: float = option(0.95, "Confidence of the two-sided test.", shown=False)
-    slate: int = option(16, "Of run folders: random items shown to a user.")
-    user: str = option("user", "The column of users.", shown=False, group=FILES)
-    item: str = option("item", "The column of items.", shown=False, group=FILES)
-    score: str = option("conversion", "The column of predictions.", group=FILES)
-    outcome: str | None = option(None, "The column of outcomes [given_conversion, if there].", group=FILES)
-    propensity: str | None = option(
-        None, "The column of propensities [rows were shown at random].", group=FILES
-    )
+    first: Path = option(..., flag="argument", metavar="RUN_OR_FILE")
+    """A run folder, or a scored file."""
+    second: Path | None = option(None, flag="argument", metavar="RUN_OR_FILE")
+    """Another one [the main model of the same run]."""
+    model: tuple[str, ...] = option(())
+    """Of runs: a model of each [the main one; of one run naive and the main one]."""
+    metric: tuple[str, ...] = option(())
+    """nll, auc, dcg@K or hits@K; may be repeated [nll, auc, dcg@4]."""
+    difference: tuple[str, ...] = option((), metavar="METRIC=NUMBER")
+    """The difference to tell [as the logs show]; may be repeated."""
+    price: float | None = option(None)
+    """What one random impression costs."""
+    power: float = option(0.8)
+    """The chance to tell a difference that is there."""
+    level: float = option(0.95, shown=False)
+    """Confidence of the two-sided test."""
+    slate: int = option(16)
+    """Of run folders: random items shown to a user."""
+    user: str = option("user", shown=False, group=FILES)
+    """The column of users."""
+    item: str = option("item", shown=False, group=FILES)
+    """The column of items."""
+    score: str = option("conversion", group=FILES)
+    """The column of predictions."""
+    outcome: str | None = option(None, group=FILES)
+    """The column of outcomes [given_conversion, if there]."""
+    propensity: str | None = option(None, group=FILES)
+    """The column of propensities [rows were shown at random]."""
     seed: Seed = 0
     json_file: JsonFile = None
-    markdown: Path | None = option(None, "Write the tables in Markdown to this file.", group=OUTPUT)
-    picture: Path | None = option(None, "Write a picture (SVG) to this file.", group=OUTPUT)
+    markdown: Path | None = option(None, group=OUTPUT)
+    """Write the tables in Markdown to this file."""
+    picture: Path | None = option(None, group=OUTPUT)
+    """Write a picture (SVG) to this file."""
     device: Device = "auto"
 
 

@@ -16,23 +16,23 @@ LEAST_WIDTH = 140
 class ReproduceOptions(Settings):
     """The options of ``unskew reproduce``."""
 
-    presets: tuple[str, ...] = option(
-        ...,
-        "table-ece, table-ips, table-dr, table-kuairand, table-sota, table-efficiency, table-switches,"
-        " fig-reliability, fig-histogram, fig-ece-vs-performance, or all of these; table-grid (every method"
-        " of the paper with every propensity).",
-        flag="argument",
-        metavar="PRESETS...",
-    )
-    data: str | None = option(
-        None, "coat, yahoo_r3, kuairand or synthetic [coat if it is there, else synthetic]."
-    )
-    root: Path | None = option(None, "The folder of the dataset's files.")
-    protocol: Literal["honest", "paper"] = option("honest", "paper does what the published code did.")
-    seeds: int = option(10, "Repetitions, trained together.")
+    presets: tuple[str, ...] = option(..., flag="argument", metavar="PRESETS...")
+    """table-ece, table-ips, table-dr, table-kuairand, table-sota, table-efficiency, table-switches,
+    fig-reliability, fig-histogram, fig-ece-vs-performance, or all of these; table-grid (every method
+    of the paper with every propensity)."""
+    data: str | None = option(None)
+    """coat, yahoo_r3, kuairand or synthetic [coat if it is there, else synthetic]."""
+    root: Path | None = option(None)
+    """The folder of the dataset's files."""
+    protocol: Literal["honest", "paper"] = option("honest")
+    """paper does what the published code did."""
+    seeds: int = option(10)
+    """Repetitions, trained together."""
     seed: Seed = 0
-    reverse: tuple[str, ...] = option((), "With --protocol paper: a switch to reverse; may be repeated.")
-    out: Path | None = option(None, "The folder [runs/reproduce-PROTOCOL]; finished parts are used again.")
+    reverse: tuple[str, ...] = option(())
+    """With --protocol paper: a switch to reverse; may be repeated."""
+    out: Path | None = option(None)
+    """The folder [runs/reproduce-PROTOCOL]; finished parts are used again."""
     device: Device = "auto"
     json_file: JsonFile = None
 

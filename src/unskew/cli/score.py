@@ -7,37 +7,33 @@ from typing import Literal
 
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
-from unskew.cli.options import Device, LogFile, OutRows, Overwrite
+from unskew.cli.options import Device, LogJson, OutRows, Overwrite
 
 
 class ScoreOptions(Settings):
     """The options of ``unskew score``."""
 
-    run: Path = option(..., "A run folder.", flag="argument", metavar="RUN")
-    pairs: tuple[str, ...] = option(
-        ...,
-        "CSV, Parquet or Arrow with users and items: files, folders or globs.",
-        flag="argument",
-        metavar="FILE...",
-    )
+    run: Path = option(..., flag="argument", metavar="RUN")
+    """A run folder."""
+    pairs: tuple[str, ...] = option(..., flag="argument", metavar="FILE...")
+    """CSV, Parquet or Arrow with users and items: files, folders or globs."""
     out: OutRows
-    user: str | None = option(None, "The column of user ids [as in training].")
-    item: str | None = option(None, "The column of item ids [as in training].")
-    method: str | None = option(None, "Which of the run's models [its main one].")
-    unseen: Literal["error", "nan", "other", "average"] | None = option(
-        None,
-        "For an id that was not seen in training: error, nan, average (the mean over known ids; of a model"
-        " that reads ids alone) or other (of a model that reads features: by these) [other with features,"
-        " else error].",
-    )
-    spread: bool = option(
-        False,
-        "Also add how far the members of the model disagree: conversion_spread, their standard deviation, and"
-        " conversion_low and conversion_high, between which nine in ten would predict.",
-    )
+    user: str | None = option(None)
+    """The column of user ids [as in training]."""
+    item: str | None = option(None)
+    """The column of item ids [as in training]."""
+    method: str | None = option(None)
+    """Which of the run's models [its main one]."""
+    unseen: Literal["error", "nan", "other", "average"] | None = option(None)
+    """For an id that was not seen in training: error, nan, average (the mean over known ids; of a model
+    that reads ids alone) or other (of a model that reads features: by these) [other with features,
+    else error]."""
+    spread: bool = option(False)
+    """Also add how far the members of the model disagree: conversion_spread, their standard deviation,
+    and conversion_low and conversion_high, between which nine in ten would predict."""
     overwrite: Overwrite = False
     device: Device = "auto"
-    log_json: LogFile = None
+    log_json: LogJson = None
 
 
 def score(options: ScoreOptions) -> None:

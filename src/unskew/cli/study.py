@@ -9,7 +9,7 @@ from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
 from unskew.cli import RESUME, interrupted
-from unskew.cli.options import OUTPUT, Device, JsonFile, LogFile, MLflowLog, TensorBoardFolder
+from unskew.cli.options import OUTPUT, Device, JsonFile, LogJson, MLflow, TensorBoard
 from unskew.cli.verb import refuse
 
 if TYPE_CHECKING:
@@ -23,20 +23,25 @@ OF_GRIDS = ("data", "root", "out", "seeds", "protocol", "device")
 class StudyOptions(Settings):
     """The options of ``unskew study``."""
 
-    what: str | None = option(
-        None, "A grid, or a name from --list.", flag="argument", metavar="FILE.toml_OR_NAME"
-    )
-    list_all: bool = option(False, "List the named studies.", flag="--list")
-    data: str | None = option(None, "With a name: the dataset [synthetic].")
-    root: str | None = option(None, "With a name: the folder of the dataset's files.")
-    out: Path | None = option(None, "The study's folder [studies/NAME].", group=OUTPUT)
-    seeds: int | None = option(None, "Repetitions, instead of the grid's.")
-    protocol: str | None = option(None, "honest or paper, instead of the grid's.")
+    what: str | None = option(None, flag="argument", metavar="FILE.toml_OR_NAME")
+    """A grid, or a name from --list."""
+    list_all: bool = option(False, flag="--list")
+    """List the named studies."""
+    data: str | None = option(None)
+    """With a name: the dataset [synthetic]."""
+    root: str | None = option(None)
+    """With a name: the folder of the dataset's files."""
+    out: Path | None = option(None, group=OUTPUT)
+    """The study's folder [studies/NAME]."""
+    seeds: int | None = option(None)
+    """Repetitions, instead of the grid's."""
+    protocol: str | None = option(None)
+    """honest or paper, instead of the grid's."""
     device: Device = "auto"
     json_file: JsonFile = None
-    log_json: LogFile = None
-    tensorboard: TensorBoardFolder = None
-    mlflow: MLflowLog = False
+    log_json: LogJson = None
+    tensorboard: TensorBoard = None
+    mlflow: MLflow = False
 
 
 def study(options: StudyOptions) -> None:

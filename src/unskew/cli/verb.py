@@ -81,10 +81,10 @@ def parameter_of(name: str, info: FieldInfo, group: str = "") -> inspect.Paramet
     """Return the parameter of the command line for a field."""
     extra: Mapping[str, Any] = typing.cast("Mapping[str, Any]", info.json_schema_extra)
     kind, many = _kind_of(info.annotation)
-    about = (info.description or "").replace("[", r"\[")
+    about = " ".join((info.description or "").split()).replace("[", r"\[")
     metavar, flag = extra.get("metavar"), str(extra.get("flag", ""))
     default: Any = info.default
-    if many or isinstance(default, tuple):
+    if many:
         default = None
     if flag == "argument":
         declared: Any = typer.Argument(metavar=metavar, help=about, show_default=False)
@@ -123,6 +123,10 @@ def _kind_of(annotation: Any) -> tuple[type, bool]:
     if get_origin(annotation) in (typing.Union, types.UnionType):
         inner = [each for each in get_args(annotation) if each is not type(None)]
         return _kind_of(inner[0]) if len(inner) == 1 else (str, False)
+    if get_origin(annotation) is Annotated:
+        return _kind_of(get_args(annotation)[0])
+    if get_origin(annotation) is dict:
+        return str, True
     if get_origin(annotation) in (tuple, list):
         return _kind_of(get_args(annotation)[0])[0], True
     return (annotation if annotation in SIMPLE else str), False

@@ -3,141 +3,118 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from unskew.base.errors import ParameterError
-from unskew.cli.options import LogJson, clip
+from unskew.base.settings import Settings, option
+from unskew.cli.options import Clip, Device, JsonFile, LogJson, OutRows, Overwrite, Seed
+from unskew.cli.verb import refuse
 
-TO_TRAIN = (
-    "user", "item", "propensity", "features", "ignore", "allow_leak", "device",
-)  # fmt: skip
+if TYPE_CHECKING:
+    from unskew.audit import WeightsResult
+    from unskew.base.progress import Progress
+
+TO_TRAIN = ("user", "item", "propensity", "features", "ignore", "allow_leak", "device")
 """Options of a propensity that is trained."""
 
+SCORED, TRAINED = "With a score", "Without a score"
 
-def weights(
-    context: typer.Context,
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="CSV, Parquet or Arrow: files, folders or globs.")
-    ],
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out", "-o", help="The Parquet file to write, or a folder (its name ends in /) of part files."
-        ),
-    ],
-    score: Annotated[
-        str | None, typer.Option(help="The column of the propensity; without it one is trained.")
-    ] = None,
-    outcome: Annotated[
-        str | None,
-        typer.Option(help="The column of clicks, 0 or 1; without --score it may be left out."),
-    ] = None,
-    user: Annotated[str | None, typer.Option(help="Without --score: the column of user ids.")] = None,
-    item: Annotated[str | None, typer.Option(help="Without --score: the column of item ids.")] = None,
-    propensity: Annotated[
-        str,
-        typer.Option(
-            help="Without --score: auto (the best of logistic, popularity and neumf on held-out clicks), a"
-            " backbone, logistic, popularity or gbm."
-        ),
-    ] = "auto",
-    features: Annotated[
-        str | None,
-        typer.Option(
-            help="Without --score: columns that the propensity reads beside the ids, parted by commas, or"
-            " auto: all others, by their types."
-        ),
-    ] = None,
-    ignore: Annotated[str, typer.Option(help="With --features auto: columns to leave out.")] = "",
-    allow_leak: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-leak",
-            help="A feature that may give the click away, because it is known before; may be repeated.",
-        ),
-    ] = None,
-    sample_weight: Annotated[
-        str | None, typer.Option(help="The column of sample weights: how many rows each row stands for.")
-    ] = None,
-    calibrator: Annotated[
-        str, typer.Option(help="The calibrator; auto chooses one, multicalibrated reads --segment.")
-    ] = "auto",
-    segment: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="With --score and --calibrator multicalibrated: a column that it reads; may be repeated."
-        ),
-    ] = None,
-    folds: Annotated[int, typer.Option(help="Each row is calibrated without the rows of its fold.")] = 5,
-    p_min: Annotated[
-        str, typer.Option(help="The clip, to which lower propensities are raised: auto or a number.")
-    ] = "auto",
-    weight_all: Annotated[
-        bool,
-        typer.Option("--weight-all", help="Give rows without a click 1/p too; their weight is 0 otherwise."),
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the folds and of training.")] = 0,
-    device: Annotated[str, typer.Option(help="Without --score: auto, cpu, cuda or cuda:1.")] = "auto",
-    log_json: LogJson = None,
-) -> None:
+
+class WeightsOptions(Settings):
+    """The options of ``unskew weights``."""
+
+    files: tuple[str, ...] = option(..., flag="argument", metavar="FILE...")
+    """CSV, Parquet or Arrow: files, folders or globs."""
+    out: OutRows
+    score: str | None = option(None, group=SCORED)
+    """The column of the propensity; without it one is trained."""
+    outcome: str | None = option(None, group=SCORED)
+    """The column of clicks, 0 or 1; without --score it may be left out."""
+    sample_weight: str | None = option(None, shown=False, group=SCORED)
+    """The column of sample weights: how many rows each row stands for."""
+    segment: tuple[str, ...] = option((), group=SCORED)
+    """With --calibrator multicalibrated: a column that it reads; may be repeated."""
+    user: str | None = option(None, group=TRAINED)
+    """The column of user ids."""
+    item: str | None = option(None, group=TRAINED)
+    """The column of item ids."""
+    propensity: str = option("auto", group=TRAINED)
+    """auto (the best of logistic, popularity and neumf on held-out clicks), a backbone, logistic,
+    popularity or gbm."""
+    features: str | None = option(None, group=TRAINED)
+    """Columns that the propensity reads beside the ids, parted by commas, or auto: all others, by their
+    types."""
+    ignore: str = option("", shown=False, group=TRAINED)
+    """With --features auto: columns to leave out."""
+    allow_leak: tuple[str, ...] = option((), shown=False, group=TRAINED)
+    """A feature that may give the click away, because it is known before; may be repeated."""
+    calibrator: str = option("auto")
+    """The calibrator; auto chooses one, multicalibrated reads --segment."""
+    folds: int = option(5, shown=False)
+    """Each row is calibrated without the rows of its fold."""
+    p_min: Clip = option("auto", shown=False)
+    """The clip, to which lower propensities are raised: auto or a number."""
+    weight_all: bool = option(False, shown=False)
+    """Give rows without a click 1/p too; their weight is 0 otherwise."""
+    overwrite: Overwrite = False
+    json_file: JsonFile = None
+    seed: Seed = 0
+    device: Device = "auto"
+    log_json: LogJson = None
+
+
+def weights(options: WeightsOptions) -> None:
     """Add propensity_calibrated, weight, fold and clipped to every row; other columns stay as they are."""
-    from unskew.cli.options import feature_options, refuse
-
-    if score is not None:
-        refuse(context, TO_TRAIN, "with --score, which brings a propensity: none is trained")
-        if outcome is None:
+    if options.score is not None:
+        refuse(options, TO_TRAIN, "with --score, which brings a propensity: none is trained")
+        if options.outcome is None:
             raise ParameterError("--score needs --outcome", remedy="name the column of clicks")
-    elif user is None or item is None:
+    elif options.user is None or options.item is None:
         raise ParameterError(
             "there is no propensity", remedy="give --score COLUMN, or --user and --item to train one"
         )
     else:
-        refuse(context, ("sample_weight", "segment"), "without --score")
-    from unskew.cli.places import check_outputs, check_seed, rows_outputs, table_files
+        refuse(options, ("sample_weight", "segment"), "without --score")
+    from unskew.cli.places import check_outputs, rows_outputs, table_files
 
-    check_seed(seed)
-    file, folder = rows_outputs(out)
-    check_outputs({**file, "--json": json, "--log-json": log_json}, folders=folder, read=table_files(files))
+    file, folder = rows_outputs(options.out)
+    outputs: dict[str, Path | None] = {**file, "--json": options.json_file, "--log-json": options.log_json}
+    check_outputs(outputs, folders=folder, read=table_files(options.files))
 
-    from unskew.audit import write_weights
     from unskew.base.progress import progress_bars
 
-    both: dict[str, Any] = {
-        "outcome": outcome,
-        "calibrator": calibrator,
-        "folds": folds,
-        "p_min": clip(p_min),
-        "weight_all": weight_all,
-        "seed": seed,
-        "overwrite": overwrite,
-    }
-    with progress_bars(log_json=log_json) as progress:
-        if score is not None:
-            columns: dict[str, Any] = {"sample_weight": sample_weight, "segments": tuple(segment or ())}
-            result = write_weights(files, out, score=score, **columns, **both, progress=progress)
-        else:
-            from unskew.audit.weights_trained import train_weights
-
-            result = train_weights(
-                files,
-                out,
-                user=str(user),
-                item=str(item),
-                propensity=propensity,
-                **feature_options(context, features, "", "", ignore),
-                allow_leak=tuple(allow_leak or ()),
-                device=device,
-                **both,
-                progress=progress,
-            )
-    if json is not None:
+    with progress_bars(log_json=options.log_json) as progress:
+        result = _written(options, progress)
+    if options.json_file is not None:
         from unskew.base.files import write_json
 
-        write_json(json, result.to_dict())
+        write_json(options.json_file, result.to_dict())
     from unskew.cli.audit_tables import print_weights
 
-    print_weights(result, out)
+    print_weights(result, options.out)
+
+
+def _written(options: WeightsOptions, progress: Progress) -> WeightsResult:
+    """Calibrate the scores of the files, or train a propensity on them; write the weights."""
+    files = list(options.files)
+    both = {"outcome", "calibrator", "folds", "p_min", "weight_all", "seed", "overwrite"}
+    asked: dict[str, Any] = options.model_dump(include=both)
+    if options.score is not None:
+        from unskew.audit import write_weights
+
+        asked |= {"sample_weight": options.sample_weight, "segments": options.segment}
+        return write_weights(files, options.out, score=options.score, **asked, progress=progress)
+    from unskew.audit.weights_trained import train_weights
+
+    if options.features == "auto":
+        asked |= {"features": "auto", "ignore": _names(options.ignore)}
+    else:
+        refuse(options, ("ignore",), "without --features auto")
+        asked["features"] = None if options.features is None else _names(options.features)
+    asked |= options.model_dump(include={"user", "item", "propensity", "allow_leak", "device"})
+    return train_weights(files, options.out, **asked, progress=progress)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Read names parted by commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -11,29 +11,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from unskew.base.progress import Progress
     from unskew.data.datasets import Dataset
-    from unskew.run.run_config import RunConfig
-    from unskew.run.run_result import RunResult
-    from unskew.training.checkpoint import Checkpoint
+    from unskew.run.config import Config
+    from unskew.run.result import Result
 
 
 class _Run(ModuleType):
     def __call__(
-        self,
-        config: RunConfig,
-        progress: Progress | None = None,
-        show: Callable[[Dataset], None] | None = None,
-        checkpoint: Checkpoint | str | Path | None = None,
-        start: str | Path | None = None,
-    ) -> RunResult:
+        self, config: Config, progress: Progress | None = None, show: Callable[[Dataset], None] | None = None
+    ) -> Result:
         """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder."""
         from unskew.base.progress import SILENT
         from unskew.run.job import run
 
-        return run(config, progress or SILENT, show, checkpoint, start)
+        return run(config, progress or SILENT, show)
 
 
 sys.modules[__name__].__class__ = _Run

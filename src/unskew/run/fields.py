@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from unskew.audit.segments import NORMAL_95, Segment, ValueCodes, corrected, segment_cells, segments_of
-from unskew.base.errors import ParameterError
+from unskew.base.estimator import require
 from unskew.base.seeds import stream
 from unskew.data import Log, Rows, Schema, require_log
 from unskew.data.values import MISSING, Bags, Numbers, Values
@@ -169,11 +169,11 @@ def field_importance(
     >>> us.field_importance(model, data.test, repetitions=1).outcome
     'conversion'
     """
-    if repetitions < 1 or most_rows < 2 * LEAST_OF_EACH:
-        raise ParameterError(
-            f"repetitions is {repetitions} and most_rows {most_rows}",
-            remedy=f"give at least 1 repetition and {2 * LEAST_OF_EACH} rows",
-        )
+    require(
+        repetitions >= 1 and most_rows >= 2 * LEAST_OF_EACH,
+        f"repetitions is {repetitions} and most_rows {most_rows}",
+        f"give at least 1 repetition and {2 * LEAST_OF_EACH} rows",
+    )
     judged = _judged(model, log, rows, weight, most_rows, seed)
     counts = len(judged.outcome), int(judged.outcome.sum()), judged.is_sample
     there = judged.weight > 0
@@ -190,21 +190,12 @@ def field_importance(
             after.append(_measured(judged, judged.predict(change(judged.rows, order))))
         # What is lost, seed by seed: AUC falls, and NLL rises.
         losses = {
-            metric: _loss(
-                [
-                    [
-                        (sign * (b[0] - a[0]), sign * (b[1] - a[1]))
-                        for b, a in zip(before[metric], each[metric], strict=True)
-                    ]
-                    for each in after
-                ],
-                judged.user,
-            )
+            metric: _loss(sign * before[metric], [sign * measured[metric] for measured in after], judged.user)
             for metric, sign in (("auc", 1), ("nll", -1))
         }
         found.append(FieldImportance(name, kind, **losses))
     found.sort(key=lambda each: -each.auc.mean)
-    auc, nll = (float(np.mean([each[0] for each in before[metric]])) for metric in ("auc", "nll"))
+    auc, nll = (float(before[metric][:, 0].mean()) for metric in ("auc", "nll"))
     return Importance(judged.name, *counts, auc, nll, tuple(found))
 
 
@@ -274,10 +265,8 @@ def _judged(
     seed: int,
 ) -> _Judged:
     require_log(log)
-    if not isinstance(model, Debiaser | BasePropensity):
-        raise ParameterError(
-            f"{type(model).__name__} is no trained model", remedy="give a fitted debiaser or propensity"
-        )
+    is_model = isinstance(model, Debiaser | BasePropensity)
+    require(is_model, f"{type(model).__name__} is no trained model", "give a fitted debiaser or propensity")
     random = np.random.default_rng(stream(seed, "rows"))
     unlisted = isinstance(model, BasePropensity) and log.space == "matrix"
     if isinstance(model, Debiaser):
@@ -286,7 +275,7 @@ def _judged(
         at = log.clicked if unlisted else np.arange(len(log))
         outcome = log.click[at].astype(np.float64)
     user, item = log.user[at], log.item[at]
-    each = np.ones(len(at)) if weight is None else np.asarray(weight, dtype=np.float64)[at]
+    of_row = np.ones(len(at)) if weight is None else np.asarray(weight, dtype=np.float64)[at]
     is_sample = unlisted and len(at) + most < log.population_size
     if unlisted:
         # The pairs of D without a click are not in the log: as many are drawn as may be judged.
@@ -294,31 +283,36 @@ def _judged(
         # They are drawn without regard to repetitions.
         drawn = random.integers(log.population_size, size=2 * count + 100)
         cells = drawn[~np.isin(drawn, np.unique(log.cell[log.clicked]))][:count]
-        user, item = (
-            np.append(a, b) for a, b in zip((user, item), np.divmod(cells, log.n_items), strict=True)
+        of_user, of_item = np.divmod(cells, log.n_items)
+        user, item = np.append(user, of_user), np.append(item, of_item)
+        at = np.append(at, np.full(len(cells), MISSING))
+        outcome = np.append(outcome, np.zeros(len(cells)))
+        stands_for = (log.population_size - log.n_clicks) / max(len(cells), 1)
+        of_row = np.append(of_row, np.full(len(cells), stands_for))
+    lines = len(model.seeds_)
+    if isinstance(model, Debiaser) and rows is not None and np.ndim(rows) > 1 and len(rows) not in (1, lines):
+        # The rows that each member of each seed held out.
+        require(
+            len(rows) == lines * model.split_.lines,
+            f"{len(rows)} lines of rows do not fit {lines} seeds",
+            "give one line for all, one for each seed, or model.validation_rows(log)",
         )
-        rest = np.full(len(cells), (log.population_size - log.n_clicks) / max(len(cells), 1))
-        at, outcome, each = (
-            np.append(at, np.full(len(cells), MISSING)),
-            np.append(outcome, np.zeros(len(cells))),
-            np.append(each, rest),
-        )
-    predict: Callable[[Rows], Floats]
-    if isinstance(model, Debiaser):
-        predict, lines = _predicted_by(model, rows)
-    else:
-        propensity, lines = model, len(model.seeds_)
+        lines = len(rows)
 
-        def predict(changed: Rows) -> Floats:
-            return propensity.predict_rows(changed, folds_of=asked).calibrated
+    def predict(changed: Rows) -> Floats:
+        if isinstance(model, BasePropensity):
+            return model.predict_rows(changed, folds_of=asked).calibrated
+        by_seed = lines == len(model.seeds_)
+        return model.predict_rows(changed) if by_seed else model.predict_lines(changed)
 
-    by_seed = np.tile(each, (lines, 1))
+    by_seed = np.tile(of_row, (lines, 1))
+    judged = np.arange(len(at))
     if rows is not None:
         rows = np.broadcast_to(rows, (lines, np.shape(rows)[-1]))
         by_seed = by_seed * np.stack([np.isin(at, line) for line in rows])
-        kept = np.flatnonzero((by_seed > 0).any(axis=0))
-        by_seed, at, outcome, user, item = by_seed[:, kept], at[kept], outcome[kept], user[kept], item[kept]
-    chosen, factor = sampled_rows(outcome, most, random)
+        judged = np.flatnonzero((by_seed > 0).any(axis=0))
+    sampled, factor = sampled_rows(outcome[judged], most, random)
+    chosen = judged[sampled]
     user, item, at = user[chosen], item[chosen], at[chosen]
     reader = model.reader()
     if unlisted:
@@ -336,23 +330,8 @@ def _judged(
         user=user,
         item=item,
         at=at,
-        is_sample=is_sample or len(chosen) < len(outcome),
+        is_sample=is_sample or len(chosen) < len(judged),
     )
-
-
-def _predicted_by(
-    model: Debiaser, rows: NDArray[np.integer[Any]] | None
-) -> tuple[Callable[[Rows], Floats], int]:
-    """What predicts rows, and how many lines it gives: by seed, or as the model held rows out."""
-    seeds = len(model.seeds_)
-    if rows is None or np.ndim(rows) == 1 or len(rows) in (1, seeds):
-        return model.predict_rows, seeds
-    if len(rows) != seeds * model.split_.lines:
-        raise ParameterError(
-            f"{len(rows)} lines of rows do not fit {seeds} seeds",
-            remedy="give one line for all, one for each seed, or model.validation_rows(log)",
-        )
-    return model.predict_lines, len(rows)
 
 
 def sampled_rows(outcome: Floats, most: int, random: np.random.Generator) -> tuple[NDArray[np.intp], Floats]:
@@ -361,15 +340,9 @@ def sampled_rows(outcome: Floats, most: int, random: np.random.Generator) -> tup
         return np.arange(len(outcome)), np.ones(len(outcome))
     positive, negative = np.flatnonzero(outcome > 0), np.flatnonzero(outcome <= 0)
     positives = min(len(positive), max(most // 2, most - len(negative)))
-    sizes = (positives, min(len(negative), most - positives))
-    chosen = [
-        np.sort(random.choice(each, size, replace=False))
-        for each, size in zip((positive, negative), sizes, strict=True)
-    ]
-    factor = [
-        np.full(size, len(each) / max(size, 1))
-        for each, size in zip((positive, negative), sizes, strict=True)
-    ]
+    sizes = ((positive, positives), (negative, min(len(negative), most - positives)))
+    chosen = [np.sort(random.choice(rows, size, replace=False)) for rows, size in sizes]
+    factor = [np.full(size, len(rows) / max(size, 1)) for rows, size in sizes]
     return np.concatenate(chosen), np.concatenate(factor)
 
 
@@ -379,7 +352,7 @@ Change = Callable[[Rows, torch.Tensor], Rows]
 def _fields(schema: Schema) -> Iterator[tuple[str, str, Change]]:
     """Name and kind of each field, and what permutes it."""
     for name in ("user", "item"):
-        yield name, "id", _permuting(name, None)
+        yield name, "id", _permuting(name, slice(None))
     places = {"codes": 0, "numbers": 0}
     for field in schema.features:
         packed = "numbers" if field.kind == "number" else "codes"
@@ -388,30 +361,22 @@ def _fields(schema: Schema) -> Iterator[tuple[str, str, Change]]:
         yield field.name, field.kind, _permuting(packed, columns)
 
 
-def _permuting(packed: str, columns: slice | None) -> Change:
+def _permuting(packed: str, columns: slice) -> Change:
     def change(rows: Rows, order: torch.Tensor) -> Rows:
-        given = {name: rows[name] for name in rows}
-        if columns is None:
-            given[packed] = given[packed][:, order]
-        else:
-            mixed = given[packed].clone()
-            mixed[..., columns] = mixed[:, order][..., columns]
-            given[packed] = mixed
-        return Rows(**given)
+        mixed = rows[packed].clone()
+        mixed[..., columns] = mixed[:, order][..., columns]
+        return Rows(**{**{name: rows[name] for name in rows}, packed: mixed})
 
     return change
 
 
-Measured = dict[str, list[tuple[float, Floats]]]
-"""By metric and seed: the value, and what each row adds to its deviation (its influence)."""
-
-
-def _measured(judged: _Judged, score: Floats) -> Measured:
-    result: Measured = {"auc": [], "nll": []}
-    for line, weight in zip(score, judged.weight, strict=True):
-        result["auc"].append(auc_and_influence(line, judged.outcome, weight))
-        result["nll"].append(nll_and_influence(line, judged.outcome, weight))
-    return result
+def _measured(judged: _Judged, score: Floats) -> dict[str, Floats]:
+    """Return a line for each seed: the metric, then what each row adds to its deviation (its influence)."""
+    lines = list(zip(score, judged.weight, strict=True))
+    return {
+        name: np.array([np.append(*measure(line, judged.outcome, weight)) for line, weight in lines])
+        for name, measure in (("auc", auc_and_influence), ("nll", nll_and_influence))
+    }
 
 
 def auc_and_influence(score: Floats, outcome: Floats, weight: Floats) -> tuple[float, Floats]:
@@ -436,10 +401,10 @@ def nll_and_influence(score: Floats, outcome: Floats, weight: Floats) -> tuple[f
     return value, share * (loss - value)
 
 
-def _loss(repeated: Sequence[list[tuple[float, Floats]]], user: NDArray[np.integer[Any]]) -> Loss:
-    """Mean over seeds and repetitions; the interval is from seeds (of one, repetitions) and from users."""
-    values = np.array([[value for value, _ in seeds] for seeds in repeated])
-    influence = np.mean([line for seeds in repeated for _, line in seeds], axis=0)
+def _loss(before: Floats, after: Sequence[Floats], user: NDArray[np.integer[Any]]) -> Loss:
+    """Return the mean over seeds and repetitions, with an interval over seeds (or repetitions) and users."""
+    lost = before - np.array(after)
+    values, influence = lost[..., 0], lost[..., 1:].mean(axis=(0, 1))
     _, group = np.unique(user, return_inverse=True)
     of_users = np.bincount(group, influence)
     rows_part = NORMAL_95 * math.sqrt(float(of_users @ of_users))
@@ -487,25 +452,11 @@ def _value_calibration(segment: Segment) -> ValueCalibration:
     predicted, actual, rows = segment.mean_score, segment.base_rate, segment.rows
     # The predictions' own noise, at most: Σp(1 − p) is largest where all are their mean.
     noise = NORMAL_95 * math.sqrt(max(predicted * (1 - predicted), 0.0) / max(rows, 1))
-
-    def over(rate: float) -> float | None:
-        return predicted / rate if rate > 0 else None
-
-    return ValueCalibration(
-        field=segment.column,
-        value=segment.value,
-        rows=rows,
-        predicted=predicted,
-        actual=actual,
-        level=over(actual),
-        low=over(actual + noise),
-        high=over(actual - noise),
-        excess=rows * abs(predicted - actual),
-        q_value=segment.q_value,
-        off=is_off(
-            segment.q_value,
-            abs(predicted / actual - 1) if actual > 0 else math.inf,
-            tolerance=LEVEL_TOLERANCE,
-            significance=SIGNIFICANT,
-        ),
+    level, low, high = (
+        predicted / rate if rate > 0 else None for rate in (actual, actual + noise, actual - noise)
     )
+    deviation = math.inf if level is None else abs(level - 1)
+    excess = rows * abs(predicted - actual)
+    off = is_off(segment.q_value, deviation, tolerance=LEVEL_TOLERANCE, significance=SIGNIFICANT)
+    of_value = segment.column, segment.value, rows, predicted, actual
+    return ValueCalibration(*of_value, level, low, high, excess, segment.q_value, off)

@@ -18,14 +18,11 @@ from unskew.metrics.clip import Clip
 from unskew.propensity import Propensity, Uncertainty, make_uncertainty
 
 if TYPE_CHECKING:
-    from unskew.run.run_config import RunConfig
+    from unskew.run.config import Config
 
 ProtocolName = Literal["honest", "paper"]
 
-PROTOCOLS = {
-    "honest": "unskew.run.protocol:Protocol",
-    "paper": "unskew.study.paper_protocol:Paper",
-}
+PROTOCOLS = {"honest": "unskew.run.protocol:Protocol", "paper": "unskew.study.paper_protocol:Paper"}
 """Where the class of each protocol is; loaded when it is asked for."""
 
 WITHOUT_CLICKED = "test pairs that were clicked in training are dropped"
@@ -136,14 +133,14 @@ class Protocol:
         return data.validation
 
 
-def protocol_of(config: RunConfig) -> Protocol:
+def protocol_of(config: Config) -> Protocol:
     """Return the protocol of a run."""
     return protocol_named(
-        config.protocol,
+        config.evaluation.protocol,
         crossfit=config.crossfit,
-        propensity_epochs=config.propensity_epochs,
-        p_min=config.p_min,
-        data=config.data,
+        propensity_epochs=config.propensity.exact_epochs,
+        p_min=config.propensity.p_min,
+        data=str(config.data.source),
         patience=PATIENCE,
     )
 

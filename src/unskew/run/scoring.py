@@ -51,7 +51,6 @@ def score_pairs(
     unseen: Unseen | None = None,
     spread: bool = False,
     device: str = "auto",
-    overwrite: bool = True,
     progress: Progress = SILENT,
 ) -> int:
     """Write the rows of ``pairs`` with conversion, its spread, propensity and their product; count them.
@@ -72,7 +71,7 @@ def score_pairs(
     spread
         Also write how far the members of the model disagree, as in :func:`score`.
     """
-    target = check_rows_target(out, overwrite=overwrite) if isinstance(out, str | Path) else out
+    target = check_rows_target(out, overwrite=True) if isinstance(out, str | Path) else out
     files = expand_paths(pairs)
     scoring = _Scoring.of(run, method, device, spread=spread)
     numbers = _numbers(scoring.model, scoring.propensity)
@@ -89,9 +88,7 @@ def score_pairs(
         for batch in batches:
             kept = cast_columns(batch, schema)
             with rows_located(batch):
-                columns = scoring.columns(
-                    pa.table(kept, schema=schema), user, item, unseen, first_of_many=True
-                )
+                columns = scoring.columns(pa.table(kept, schema=schema), user, item, unseen, more=True)
             kept += [pa.array(columns[field.name], type=field.type) for field in added]
             writer.write(kept, number_of[batch.file])
     return writer.rows
@@ -108,7 +105,7 @@ def score(
     spread: bool = False,
     device: str = "auto",
 ) -> Any:
-    """A data frame with the predictions of a run for its rows, as ``unskew score`` adds them to files.
+    """Return a data frame with the predictions of a run for its rows, as ``unskew score`` adds them to files.
 
     Parameters
     ----------
@@ -185,25 +182,19 @@ class _Scoring:
         return (*(pa.field(name, pa.float64()) for name in names), *marks)
 
     def columns(
-        self,
-        given: Any,
-        user: str | None,
-        item: str | None,
-        unseen: Unseen | None,
-        *,
-        first_of_many: bool = False,
+        self, given: Any, user: str | None, item: str | None, unseen: Unseen | None, *, more: bool = False
     ) -> dict[str, NDArray[Any]]:
-        """The columns that are added to a data frame.
+        """Return the columns that are added to a data frame.
 
         Parameters
         ----------
-        first_of_many
+        more
             Whether more rows follow, so that nobody knows how many of them are of ids that are not known.
         """
         frame = frame_of(given)
         reader = self.known.reader()
         policy = reader.policy(unseen)
-        asked = reader.of_frame(frame, user, item, "nan" if first_of_many and policy == "error" else policy)
+        asked = reader.of_frame(frame, user, item, "nan" if more and policy == "error" else policy)
         if policy == "error":
             _require_known(asked, frame, reader, user, item)
         added: dict[str, NDArray[Any]] = {}
@@ -220,8 +211,8 @@ class _Scoring:
             added["propensity"] = self._propensities(frame, asked, user, item, policy).mean(axis=0)
             if self.model is not None:
                 added[PRODUCT] = added["propensity"] * added["conversion"]
-        for name, values in added.items():
-            if name in ("conversion", "propensity") and np.isnan(values[asked.known]).any():
+        for name in {"conversion", "propensity"} & added.keys():
+            if np.isnan(added[name][asked.known]).any():
                 raise RunFolderError(
                     f"{name} is NaN for users and items that it knows: its weights are beyond all numbers",
                     where=self.place,
@@ -258,11 +249,9 @@ class _Scoring:
 
 
 def _require_known(asked: Asked, frame: Any, reader: Reader, user: str | None, item: str | None) -> None:
-    """An error for the first row of an id that was not there in training."""
-    for unknown, vocabulary, column in (
-        (asked.unseen_user, reader.users, user),
-        (asked.unseen_item, reader.items, item),
-    ):
+    """Raise for the first row of an id that was not there in training."""
+    ids = ((asked.unseen_user, reader.users, user), (asked.unseen_item, reader.items, item))
+    for unknown, vocabulary, column in ids:
         if unknown.any():
             row = int(np.flatnonzero(unknown)[0])
             name = column or vocabulary.name
@@ -274,7 +263,7 @@ def _require_known(asked: Asked, frame: Any, reader: Reader, user: str | None, i
 
 
 def _numbers(*models: Debiaser | BasePropensity | None) -> set[str]:
-    """Columns of CSV files that models read as numbers."""
+    """Return the columns of CSV files that models read as numbers."""
     return {
         encoder.feature.source
         for model in models
@@ -285,7 +274,7 @@ def _numbers(*models: Debiaser | BasePropensity | None) -> set[str]:
 
 
 def _carried(names: Sequence[str], place: str) -> list[str]:
-    """What columns of the files are called beside the added ones."""
+    """Return what columns of the files are called beside the added ones."""
     carried = [f"{GIVEN}{name}" if name in ADDED else name for name in names]
     twice = next((name for name in carried if carried.count(name) > 1), None)
     if twice is not None:

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unskew.data import Log
 from unskew.data.datasets import Dataset
+from unskew.data.leaks import Leak
 from unskew.debias import Debiaser
 from unskew.debias.evaluation import Evaluated, evaluate_users, level_of
-from unskew.metrics import weight_diagnostics
 from unskew.metrics.clip import Clip, resolve_clip
 from unskew.metrics.collapse import counts
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.registry import CUTOFFS, metric
 from unskew.metrics.significance import holm, summarise, users_and_seeds
+from unskew.offpolicy.decision import BASELINE
 from unskew.propensity import Propensity
 from unskew.propensity.propensity import BasePropensity
+from unskew.run.fields import field_calibration, field_importance
 from unskew.theory import truth_report
 
-BASELINE = "naive"
-"""The method that others are compared with."""
+if TYPE_CHECKING:
+    from unskew.run.config import Config
+
+MOST_VALUES = 20
+"""Values that ``metrics.json`` lists, the worst."""
+PARTS = {name: f"{name}_part" for name in ("calibration", "refinement", "discretisation")}
+"""The names in ``metrics.json`` of the parts of an estimate's bias."""
 SPREAD_GROUPS = 20
 """Points of the curve of the spread by propensity."""
 
 
 def data_facts(dataset: Dataset) -> dict[str, Any]:
-    """Sizes and rates of a dataset."""
+    """Return sizes and rates of a dataset."""
     log = dataset.train
     rate = None if log.conversion is None else float(log.known_conversion().mean())
     return {
@@ -45,7 +52,9 @@ def data_facts(dataset: Dataset) -> dict[str, Any]:
         "conversion_rate_of_clicks": rate,
         "test_rows": 0 if dataset.test is None else len(dataset.test),
         "test_rows_judged": 0 if dataset.test is None else dataset.test.n_clicks,
-        "test_conversions": _test_conversions(dataset.test),
+        "test_conversions": None
+        if dataset.test is None or dataset.test.conversion is None
+        else int((dataset.test.known_conversion() == 1).sum()),
         "known_propensity": log.known_propensity,
         "actions": log.actions,
         "test_is": None if dataset.test is None else dataset.test_is,
@@ -55,33 +64,8 @@ def data_facts(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _test_conversions(test: Log | None) -> int | None:
-    """Conversions that came on the test rows that models are judged by."""
-    if test is None or test.conversion is None:
-        return None
-    return int((test.known_conversion() == 1).sum())
-
-
-def known_figures(log: Log, p: NDArray[np.float64], p_min: float) -> dict[str, Any]:
-    """What the weights of known propensities look like; there is nothing to hold them against but N."""
-    found = weight_diagnostics(propensity=p, p_min=p_min, population_size=log.population_size)
-    names = ("weight_check", "effective_sample_size", "clipped", "clipped_mass")
-    return {name: getattr(found, name) for name in names}
-
-
-def known_labels(column: str, p_min: float, *, tested: bool) -> list[str]:
-    """What the numbers of a run with known propensities rest on."""
-    labels = [
-        f"known propensities (column '{column}'): none is trained or calibrated",
-        "every row was shown; the population is rows × actions",
-        f"weights clipped at p = {p_min:.2g}",
-        "epoch chosen on a validation split of the rows",
-    ]
-    return [*labels, "the test set is touched once"] if tested else labels
-
-
 def collapsed_counts(trained: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Networks that learned nothing, of each trained model: in how many of its seeds, and why."""
+    """Count the networks of each trained model that learned nothing, by their reason."""
     return {
         key: [
             {"network": network, "reason": reason, "seeds": seeds, "of": len(each.seeds_)}
@@ -96,7 +80,7 @@ def collapsed_counts(trained: Mapping[str, Any]) -> dict[str, list[dict[str, Any
 def spread_figures(
     propensity: BasePropensity, score: NDArray[np.float64], spread: NDArray[np.float64] | None
 ) -> dict[str, Any] | None:
-    """How far members or passes disagree on the raw propensities ``score`` of the log's rows."""
+    """Return how far members or passes disagree on the raw propensities ``score`` of the log's rows."""
     if (
         not isinstance(propensity, Propensity)
         or propensity.uncertainty is None
@@ -104,36 +88,20 @@ def spread_figures(
         or not spread.any()
     ):
         return None
-    shares = np.quantile(spread, (0.5, 0.9))
-    return {
-        "method": propensity.uncertainty.name,
-        "mean": float(spread.mean()),
-        "median": float(shares[0]),
-        "p90": float(shares[1]),
-        "relative": float((spread / score).mean()),
-        "curve": _spread_curve(score.ravel(), spread.ravel()),
-    }
-
-
-def _spread_curve(score: NDArray[np.float64], spread: NDArray[np.float64]) -> list[dict[str, float]]:
-    """Quartiles of the spread in groups of equal size, by score."""
-    order = np.argsort(score, kind="stable")
+    median, p90 = np.quantile(spread, (0.5, 0.9)).tolist()
+    mean, relative = float(spread.mean()), float((spread / score).mean())
+    figures = {"mean": mean, "median": median, "p90": p90, "relative": relative}
+    score, spread = score.ravel(), spread.ravel()
     curve = []
-    for group in np.array_split(order, min(SPREAD_GROUPS, len(order))):
-        low, middle, high = np.quantile(spread[group], (0.25, 0.5, 0.75))
-        curve.append(
-            {
-                "propensity": float(score[group].mean()),
-                "low": float(low),
-                "middle": float(middle),
-                "high": float(high),
-            }
-        )
-    return curve
+    for group in np.array_split(np.argsort(score, kind="stable"), min(SPREAD_GROUPS, score.size)):
+        low, middle, high = np.quantile(spread[group], (0.25, 0.5, 0.75)).tolist()
+        of_group = {"propensity": float(score[group].mean()), "low": low, "middle": middle, "high": high}
+        curve.append(of_group)
+    return {"method": propensity.uncertainty.name, **figures, "curve": curve}
 
 
 def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[str, Any]:
-    """Metrics of each model on the test log, and its differences to the baseline."""
+    """Return the metrics of each model on the test log, and its differences to the baseline."""
     assert dataset.test is not None
     test = dataset.test
     found = {key: evaluate_users(model, test) for key, model in models.items()}
@@ -155,7 +123,7 @@ def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[st
 
 
 def _level_before(model: Debiaser, rows: Log) -> dict[str, Any]:
-    """The level on test rows without the recalibration, where there is one."""
+    """Return the level on test rows without the recalibration, where there is one."""
     if model.recalibration_ is None:
         return {}
     score = model.without_recalibration().predict_each(rows)
@@ -169,30 +137,23 @@ def calibrated_by(propensity: Any) -> list[str]:
     return [name for name, _ in Counter(getattr(c, "choice_", c).name for c in calibrators).most_common()]
 
 
-def recalibration_figures(models: Mapping[str, Debiaser]) -> dict[str, Any]:
-    """What recalibration did to each model, under a name of its own; nothing where there was none."""
-    found = {
-        key: model.recalibration_.figures for key, model in models.items() if model.recalibration_ is not None
-    }
-    return {"recalibration": found} if found else {}
-
-
-def recalibration_labels(models: Mapping[str, Debiaser]) -> list[str]:
-    """The same in words, a line a model."""
-    labels = []
+def recalibration_figures(models: Mapping[str, Debiaser]) -> tuple[dict[str, Any], list[str]]:
+    """Return what recalibration did to each model, and the same in words."""
+    figures, labels = {}, []
     for key, model in models.items():
         if (found := model.recalibration_) is not None:
+            figures[key] = found.figures
             kinds = " or ".join(dict.fromkeys(found.by))
             kinds += "" if found.trust == 1.0 else f" ({found.trust:.2f} of it)"
             labels.append(
                 f"{key.replace('_', ' ')} recalibrated by {kinds} on {found.rows:,} {found.on}: predicted ÷"
                 f" actual rate there {found.before} before"
             )
-    return labels
+    return ({"recalibration": figures} if figures else {}), labels
 
 
 def _beside(of: Evaluated, name: str) -> dict[str, float | None]:
-    """What the members of ensembles reach on average, and all seeds together, beside what a seed does."""
+    """Return what members of ensembles reach on average, and all seeds together."""
     members = {} if of.members is None else {"members_mean": summarise(of.members[name])["mean"]}
     return members if of.together is None else members | {"together": of.together[name]}
 
@@ -220,7 +181,7 @@ def _comparison(found: Mapping[str, Evaluated]) -> dict[str, Any]:
 
 
 def truth_figures(dataset: Dataset, propensity: BasePropensity, p_min: Clip) -> dict[str, Any]:
-    """Estimates of the ideal loss of one fixed predictor, beside the truth.
+    """Return estimates of the ideal loss of one fixed predictor, beside the truth.
 
     The predictor gives every pair the true overall conversion rate. It was not trained on the clicks, so
     what an estimate is off by is selection alone.
@@ -253,12 +214,15 @@ def truth_figures(dataset: Dataset, propensity: BasePropensity, p_min: Clip) -> 
     return {
         "predictor": f"the true conversion rate {rate:.4f} for every pair",
         "ideal_loss": report.ideal,
-        "estimates": {name: _estimate_dict(each.to_dict()) for name, each in estimates.items()},
+        "estimates": {
+            name: {PARTS.get(part, part): value for part, value in estimate.to_dict().items()}
+            for name, estimate in estimates.items()
+        },
     }
 
 
 def confounding_figures(dataset: Dataset, p: NDArray[np.float64]) -> dict[str, Any]:
-    """How often clicked rows would convert, weighted, beside how often all rows would: the truth is known.
+    """Return how often clicked rows would convert, weighted, and how often all rows would.
 
     Weighted by the true propensities they agree. What stays with estimated ones is what these miss: where
     something that no field holds moves clicks and conversions alike, no propensity of the fields mends it.
@@ -289,10 +253,57 @@ def confounding_figures(dataset: Dataset, p: NDArray[np.float64]) -> dict[str, A
     }
 
 
-def _estimate_dict(record: Mapping[str, Any]) -> dict[str, Any]:
-    parts = {
-        "calibration": "calibration_part",
-        "refinement": "refinement_part",
-        "discretisation": "discretisation_part",
+def field_figures(
+    models: Mapping[str, Debiaser],
+    main: str,
+    propensity: BasePropensity | None,
+    dataset: Dataset,
+    weight: NDArray[np.float64] | None,
+) -> dict[str, Any]:
+    """Return the importance of the fields, and calibration by their values, of models that read features.
+
+    The conversion model is judged on the test set; without one on the clicks that chose its epoch. The
+    propensity is judged on the training log, out of fold.
+
+    Parameters
+    ----------
+    weight
+        1/p of the rows of the training log, by which these clicks are weighted.
+    """
+    found: dict[str, Any] = {}
+    model, train = models.get(main), dataset.train
+    if model is not None and model.reads_features:
+        found["conversion"] = None
+        rows = model.validation_rows(train)
+        if dataset.test is not None:
+            found["conversion"] = {"judged_on": "test set", **_of_fields(model, dataset.test)}
+        elif rows.shape[1]:
+            judged_on = "validation clicks" + ("" if weight is None else ", weighted by 1/p")
+            found["conversion"] = {
+                "judged_on": judged_on,
+                **_of_fields(model, train, rows=rows, weight=weight),
+            }
+    if propensity is not None and propensity.reads_features and propensity.encoders_ is not None:
+        judged_on = "held-out rows" if propensity.crossfit else "rows that trained it"
+        found["propensity"] = {"judged_on": judged_on, **_of_fields(propensity, train)}
+    return {"fields": found} if found else {}
+
+
+def _of_fields(model: Debiaser | BasePropensity, log: Log, **options: Any) -> dict[str, Any]:
+    values = field_calibration(model, log, **options)
+    return {
+        "importance": field_importance(model, log, **options).to_dict(),
+        "values": len(values),
+        "values_off": sum(value.off for value in values),
+        "worst_values": [value.to_dict() for value in values[:MOST_VALUES]],
     }
-    return {parts.get(name, name): value for name, value in record.items()}
+
+
+def leak_figures(config: Config, leaks: Sequence[Leak]) -> tuple[dict[str, Any], list[str]]:
+    """Return the leaks that are allowed, and a line for each that was found."""
+    allowed = [leak for leak in leaks if leak.column in config.features.allow_leak]
+    labels = [
+        f"{'leak allowed' if leak in allowed else 'may be a leak'}: '{leak.column}', {leak.found}"
+        for leak in leaks
+    ]
+    return {"leaks_allowed": [leak.to_dict() for leak in allowed]}, labels

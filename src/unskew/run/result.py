@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,20 +26,27 @@ from unskew.debias.storage import write_models
 from unskew.metrics import CalibrationSketch
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.storage import write_propensity
-from unskew.run.run_split import split_columns
+from unskew.run.split import split_columns
 from unskew.training.checkpoint import Checkpoint
 from unskew.training.saved import sealed_folder, write_config, write_inputs
 
 if TYPE_CHECKING:
     from unskew.report.finding import Answer
-    from unskew.run.run_config import RunConfig
+    from unskew.run.config import Config
+
+
+def main_key(config: Config, models: Mapping[str, Debiaser]) -> str:
+    """Return the key of the model that a run is about."""
+    if not models:
+        return "none"
+    return config.method if config.method in models else f"{config.method}_known"
 
 
 @dataclass(frozen=True)
-class RunResult:
+class Result:
     """What a run found; ``save`` writes what ``unskew run`` writes."""
 
-    config: RunConfig
+    config: Config
     dataset: Dataset
     propensity: BasePropensity | None
     """None where the propensities of the log are known, and where the method uses its own click tower."""
@@ -56,9 +64,18 @@ class RunResult:
     @property
     def main(self) -> str:
         """The key of the model that the run is about; ``"none"`` where the propensity alone was trained."""
-        if not self.models:
-            return "none"
-        return self.config.method if self.config.method in self.models else f"{self.config.method}_known"
+        return main_key(self.config, self.models)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the configuration and what ``metrics.json`` holds, as plain values."""
+        return {"config": self.config.to_dict(), **self.metrics}
+
+    def _repr_html_(self) -> str:
+        """Show the findings and the report in a notebook."""
+        findings = "".join(f"<li>{html.escape(finding.short)}</li>" for finding in self.findings)
+        page = html.escape(self.report(), quote=True)
+        frame = f'<iframe srcdoc="{page}" style="width:100%;height:40em;border:0" sandbox=""></iframe>'
+        return f"<p><b>{html.escape(self.main)}</b></p><ul>{findings}</ul>{frame}"
 
     @property
     def histories(self) -> dict[str, dict[str, Any]]:
@@ -68,11 +85,6 @@ class RunResult:
             **({} if history is None else {"propensity": history.to_dict()}),
             **{key: model.history_.to_dict() for key, model in self.models.items()},
         }
-
-    @property
-    def _saved_propensity(self) -> BasePropensity | None:
-        """The propensity, if files can hold it; otherwise those of the log's rows are all there is."""
-        return None if self.propensity is None or not self.propensity.saves else self.propensity
 
     @cached_property
     def findings(self) -> list[Answer]:
@@ -116,7 +128,8 @@ class RunResult:
     def _write(self, folder: Path, overwrite: bool) -> None:
         from unskew.report import overview_svg
 
-        saved = self._saved_propensity
+        # Of a propensity that files cannot hold, the folder has the values of the log's rows alone.
+        saved = self.propensity if self.propensity is not None and self.propensity.saves else None
         propensities = [] if saved is None else [saved]
         report = self.report()
         overview = overview_svg(metrics=self.metrics, sketches=self.sketches)
@@ -167,7 +180,18 @@ class RunResult:
         return pa.table({each.name: as_column(described.values[each.name]) for each in rows})
 
     def _settings(self) -> dict[str, Any]:
-        """Return the configuration with the clip as it was resolved, and the calibrator of a click tower."""
+        """Return the settings of the report: all options, as they were resolved."""
+        config = self.config
+        settings = {
+            **config.flat(),
+            "method": config.method,
+            "backbone": config.backbone,
+            "calibrator": config.calibrator,
+            "crossfit": config.crossfit,
+            "seeds": len(config.seeds),
+            "data": self.dataset.name,
+            "options": {**config.data.options, "train": config.data.source},
+            "p_min": self.metrics["p_min"],
+        }
         by_tower = self.propensity is None and not self.rows
-        of_tower = {"calibrator": "platt"} if by_tower else {}
-        return {**self.config.to_dict(), "p_min": self.metrics["p_min"], **of_tower}
+        return {**settings, **({"calibrator": "platt"} if by_tower else {})}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +18,16 @@ from unskew.run.protocol import WITHOUT_CLICKED
 from unskew.training.held_out import Split
 from unskew.training.held_out_check import outcome_words
 
-if TYPE_CHECKING:
-    from unskew.run.run_config import RunConfig
-
 BY_PAIRS = tuple(f"epoch chosen on a validation split of the {what}" for what in ("clicks", "rows"))
 """Labels of a split by pairs, which others replace."""
 
 
+SPLIT = re.compile(r"(?:(?P<kind>time|user|pair)|group:(?P<column>.+?))(?::(?P<share>0?\.\d+))?")
+"""A split, with the share that trains (by time) or that is held out."""
+
+
 def validation_params(split: str | None, valid_from: str | None, time: str | None) -> dict[str, Any]:
-    """Parameters of a debiaser from what ``--split``, ``--valid-from`` and ``--time`` say.
+    """Return the parameters of a debiaser from what ``--split``, ``--valid-from`` and ``--time`` say.
 
     Examples
     --------
@@ -42,43 +44,22 @@ def validation_params(split: str | None, valid_from: str | None, time: str | Non
         return {"validation_by": by}
     if split in (None, "auto"):
         return {} if time is None else {"validation_by": f"auto:{time}"}
-    assert split is not None
-    kind, _, rest = split.partition(":")
-    column, colon, text = rest.rpartition(":") if kind == "group" else ("", "", rest)
-    if kind == "group" and not (colon and _share(text) is not None):
-        column, text = rest, ""
-    share = _share(text) if text else 0.2
-    if kind not in ("time", "user", "group", "pair") or share is None or (kind == "group") > bool(column):
+    found = SPLIT.fullmatch(str(split))
+    share = 0.2 if found is None or not found["share"] else float(found["share"])
+    if found is None or share == 0.0:
         raise ParameterError(
             f"{split!r} is not a split",
             remedy="give time:0.8 (train on the first 80 %), user:0.2 (hold out 20 % of users), pair:0.1,"
             " group:COLUMN, group:COLUMN:0.1 or auto",
         )
-    if kind == "time":
+    if found["kind"] == "time":
         by = "time" if time is None else f"time:{time}"
-        return {"validation_by": by, "validation_share": round(1.0 - share, 12) if text else share}
-    return {"validation_by": f"group:{column}" if column else kind, "validation_share": share}
-
-
-def _share(text: str) -> float | None:
-    try:
-        share = float(text)
-    except ValueError:
-        return None
-    return share if 0.0 < share < 1.0 else None
-
-
-def with_group_column(options: Mapping[str, Any], config: RunConfig) -> dict[str, Any]:
-    """Options of the loader of files, which keeps the column that groups are split by."""
-    by = validation_params(config.split, None, None).get("validation_by", "")
-    if config.data != "files" or not by.startswith("group:"):
-        return dict(options)
-    column = by.removeprefix("group:")
-    return {**options, "keep": tuple(dict.fromkeys((*options.get("keep", ()), column)))}
+        return {"validation_by": by, "validation_share": round(1.0 - share, 12) if found["share"] else share}
+    return {"validation_by": found["kind"] or f"group:{found['column']}", "validation_share": share}
 
 
 def mature_dataset(dataset: Dataset, maturity: str | None, time: str | None) -> Dataset:
-    """A dataset without training rows too young to have converted; ``facts`` say how many these were."""
+    """Return a dataset without training rows too young to have converted; ``facts`` count them."""
     if maturity is None:
         return dataset
     truth = dict(dataset.row_truth.get("train", {}))
@@ -101,7 +82,7 @@ def mature_dataset(dataset: Dataset, maturity: str | None, time: str | None) -> 
 
 
 def split_labels(labels: list[str], models: Mapping[str, Debiaser], dataset: Dataset) -> list[str]:
-    """The labels of a protocol, with what was held out and left out in this run."""
+    """Return the labels of a protocol, with what was held out and left out in this run."""
     model = next(iter(models.values()), None)
     if model is not None and model.split_.held_out:
         log = dataset.train
@@ -113,16 +94,21 @@ def split_labels(labels: list[str], models: Mapping[str, Debiaser], dataset: Dat
         ]
     if dataset.train.space == "impressions":
         labels = [each for each in labels if each != WITHOUT_CLICKED]
-    if "immature_rows_dropped" in dataset.facts:
-        labels = [*labels, maturity_words(dataset.facts)]
-    absent = dataset.facts.get("features_left_out")
-    if absent:
-        labels = [*labels, f"no features, since files to be scored lack them: {', '.join(absent)}"]
-    return labels
+    facts, further = dataset.facts, []
+    if "immature_rows_dropped" in facts:
+        late = facts["late_conversions_censored"]
+        further.append(
+            f"{facts['immature_rows_dropped']:,} rows after {facts['mature_until']} dropped: less than"
+            f" {facts['maturity']} to convert"
+            + (f"; {late:,} conversions that came later than that count as none" if late else "")
+        )
+    if absent := facts.get("features_left_out"):
+        further.append(f"no features, since files to be scored lack them: {', '.join(absent)}")
+    return [*labels, *further]
 
 
 def split_words(split: Split, clicks: int, asked: SplitBy) -> str:
-    """What a split held out of so many clicks, in words; none for pairs that were asked for."""
+    """Say what a split held out of so many clicks; none for pairs that were asked for."""
     share = f"{100 * split.held_out / max(clicks, 1):.2g} % of the clicks"
     each = "" if split.lines == 1 else " of each member"
     if split.by.kind == "pair":
@@ -136,18 +122,8 @@ def split_words(split: Split, clicks: int, asked: SplitBy) -> str:
     return f"epoch{each} chosen on {share}: by groups of column '{split.by.column}', none of which trained it"
 
 
-def maturity_words(facts: Mapping[str, Any]) -> str:
-    """What was left out as too young, in words."""
-    late = facts["late_conversions_censored"]
-    censored = f"; {late:,} conversions that came later than that count as none" if late else ""
-    return (
-        f"{facts['immature_rows_dropped']:,} rows after {facts['mature_until']} dropped: less than"
-        f" {facts['maturity']} to convert{censored}"
-    )
-
-
 def split_columns(models: Mapping[str, Debiaser], log: Log) -> dict[str, Any]:
-    """The column that the split of a run goes by, which tells later what was held out; none without one."""
+    """Return the column that the split of a run goes by, which tells later what was held out."""
     split = next(iter(models.values())).split_ if models else None
     if split is None or split.by.column is None:
         return {}

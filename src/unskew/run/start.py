@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from unskew.base.errors import RunFolderError
 from unskew.base.manifest import MANIFEST
+from unskew.data import Log
 from unskew.data.digest import digest_of
 from unskew.debias import Debiaser, load_model
-from unskew.run.run_result import RunResult
 from unskew.training.saved import SavedFolder
 from unskew.training.warm_start import without_seed
 
-Starts = Mapping[str, Debiaser]
-"""Trained models that those of a run start from, by key."""
-
 
 def run_digest(folder: str | Path) -> str:
-    """By which a run folder is known: what its manifest says of all its files."""
+    """Return the digest of a run folder: of its manifest, which lists all its files."""
     return digest_of(SavedFolder(folder).text(MANIFEST))
 
 
 def check_start(folder: str | Path, seeds: Sequence[int]) -> None:
-    """An error for a folder from which no run with these seeds can start, before any row is read."""
+    """Raise for a folder from which no run with these seeds can start, before any row is read."""
     saved = SavedFolder(folder)
     has = saved.seeds("methods", next(iter(_models_of(saved, folder))), "seeds")
     missing = [seed for seed in seeds if seed not in has]
@@ -34,7 +30,7 @@ def check_start(folder: str | Path, seeds: Sequence[int]) -> None:
 
 
 def _models_of(saved: SavedFolder, folder: str | Path) -> Mapping[str, Any]:
-    """What its config says of the conversion models of a run, by key; an error where it has none."""
+    """Return what its config says of the conversion models of a run, by key; without any, raise."""
     there = saved.entry("methods", kind=dict) if "methods" in saved.config else {}
     if not there:
         raise RunFolderError(
@@ -44,46 +40,39 @@ def _models_of(saved: SavedFolder, folder: str | Path) -> Mapping[str, Any]:
 
 
 def start_models(folder: str | Path, keys: Iterable[str], device: str) -> dict[str, Debiaser]:
-    """The model of an earlier run for each key of a run; its main model where it has none of that key."""
+    """Return the model of an earlier run for each key; its main model where it has none of that key."""
     saved = SavedFolder(folder)
     there = _models_of(saved, folder)
-    found = {}
-    for key in keys:
-        found[key] = load_model(saved, key if key in there else None, device=device)
-    return found
+    return {key: load_model(saved, key if key in there else None, device=device) for key in keys}
 
 
-def with_start(result: RunResult, folder: str | Path) -> RunResult:
-    """The result with what changed since the run that its models started from."""
+def start_figures(
+    folder: str | Path, models: Mapping[str, Debiaser], main: str, log: Log
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what changed since the run that models started from, and the same in words."""
     changes = {
-        key: model.start_.changes(model, result.dataset.train)
-        for key, model in result.models.items()
-        if model.start_ is not None
+        key: model.start_.changes(model, log) for key, model in models.items() if model.start_ is not None
     }
     if not changes:
-        return result
-    fields = changes[result.main]["fields"]
+        return {}, []
+    fields = changes[main]["fields"]
     moved = {
-        key: {name: value for name, value in each.items() if name != "fields"}
-        for key, each in changes.items()
+        key: {name: value for name, value in change.items() if name != "fields"}
+        for key, change in changes.items()
     }
-    start = {"run": str(folder), "fields": fields, "models": moved}
-    labels = [*result.metrics["labels"], _of_fields(folder, fields), *map(_of_model, moved, moved.values())]
-    return replace(result, metrics={**result.metrics, "start": start, "labels": labels})
+    labels = [_of_fields(folder, fields), *map(_of_model, moved, moved.values())]
+    return {"start": {"run": str(folder), "fields": fields, "models": moved}}, labels
 
 
 def _of_fields(folder: str | Path, fields: Mapping[str, Mapping[str, int]]) -> str:
-    ids = "; ".join(f"{name}s {_counts(fields[name])}" for name in ("user", "item"))
-    others = [
-        f"'{name}' {_counts(each)}"
-        for name, each in fields.items()
-        if name not in ("user", "item") and (each["new"] or each["gone"])
-    ]
-    return f"started from {folder}: {'; '.join([ids, *others])}"
-
-
-def _counts(carried: Mapping[str, int]) -> str:
-    return f"{carried['kept']:,} kept, {carried['new']:,} new, {carried['gone']:,} gone"
+    words = []
+    for name, carried in fields.items():
+        is_id = name in ("user", "item")
+        if is_id or carried["new"] or carried["gone"]:
+            called = f"{name}s" if is_id else f"'{name}'"
+            counts = (f"{carried[what]:,} {what}" for what in ("kept", "new", "gone"))
+            words.append(f"{called} {', '.join(counts)}")
+    return f"started from {folder}: {'; '.join(words)}"
 
 
 def _of_model(key: str, moved: Mapping[str, Any]) -> str:

@@ -1,0 +1,152 @@
+"""The time that a run takes, about: a few training steps are timed before it starts."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from unskew.base.progress import duration_in_words
+from unskew.data import Log
+from unskew.debias import METHODS
+from unskew.debias.losses import cross_entropy
+from unskew.learners import Backbone, make_backbone
+from unskew.propensity import Propensity
+from unskew.propensity.choice import MOST_WORK
+from unskew.run.config import AUTO, NO_METHOD
+from unskew.run.parameters import changed
+from unskew.run.propensities import made
+from unskew.run.protocol import PATIENCE, protocol_of
+from unskew.run.sizes import (
+    SMALLEST_BATCH,
+    cells,
+    cells_of_fold,
+    sized,
+    sizes_label,
+    sizes_of,
+    trains_network,
+)
+from unskew.training import Schedule, resolve_device
+from unskew.training.loop import adam
+from unskew.training.reader import Reader
+
+if TYPE_CHECKING:
+    from unskew.run.config import Config
+
+STEPS_TO_FIT, MOST_EPOCHS = 100, 10
+"""Steps after which a network is at its best, as a rule, and the epochs that takes at most; in memory early
+stopping then waits. Seen on five logs of 1,500 to 70,000 clicks: 26 to 670 steps, 1 to 16 epochs."""
+
+TIMED_SECONDS, MOST_TIMED = 0.3, 4
+"""For how long steps are timed, after one that is not, and the most replicas they are timed with."""
+
+PLAIN_SECONDS = 1e-5
+"""Of a row of a fold in logistic regression, which is no network, and is not timed."""
+
+REPORT_SECONDS = 6.0
+"""Of the figures on test users, the pictures and the files of a run."""
+
+SAID_SECONDS = 20.0
+"""From which estimate on a run says how long it takes."""
+
+SEARCHED = 7
+"""Models that a search trains, about."""
+
+FIRST_ROUND = 2.0
+"""How often it trains them with one member before it trains the better half with all."""
+
+
+def estimated_seconds(config: Config, log: Log) -> float:
+    """Return about how long a run takes once its log is read: the time of a few steps, times all steps.
+
+    Where other work keeps the cores busy, steps take longer than the processor time that they cost, and what
+    is not timed is taken to do so too.
+    """
+    config = sized(config, sizes_of(config, log))
+    backbone = changed(make_backbone(config.backbone), "backbone", config.model.parameters)
+    device, seeds = resolve_device(config.compute.device), len(config.seeds)
+    start, of_processor = time.perf_counter(), time.process_time()
+
+    def of_training(rows: int, replicas: int, part: str) -> float:
+        if rows == 0 or replicas == 0:
+            return 0.0
+        size = config.model.parameters.get(f"{part}.batch_size", SMALLEST_BATCH)
+        one = seconds_of_row(backbone, log, min(replicas, MOST_TIMED), size, device)
+        patience = config.model.parameters.get(f"{part}.patience", PATIENCE)
+        checks = config.model.parameters.get(f"{part}.checks", 1)
+        epochs = expected_epochs(rows / size / checks, patience) / checks
+        return one * rows * replicas * float(epochs)
+
+    models, reads = _trainings(config)
+    seconds = of_training(reads * log.n_clicks, models * seeds, "method")
+    folds, plain = config.crossfit or 1, REPORT_SECONDS
+    if config.propensity.kind == "auto" and trains_network(config, log):
+        plain += PLAIN_SECONDS * cells(log) * folds
+    if trains_network(config, log) and (config.propensity.kind != "auto" or may_try_network(config, log)):
+        seconds += of_training(cells_of_fold(config, log), folds * seeds, "propensity")
+    busy = (time.perf_counter() - start) / max(time.process_time() - of_processor, 0.1)
+    return seconds + plain * max(busy, 1.0)
+
+
+def seconds_of_row(
+    backbone: Backbone, log: Log, replicas: int, batch_size: int, device: torch.device
+) -> float:
+    """Return the seconds that a row of one replica takes in a training step: a few steps are timed."""
+    log = log if backbone.reads_features else log.with_features(None)
+    network = backbone.build(log.schema, list(range(replicas)), ("prediction",)).to_device(device)
+    optimiser = adam(network, "prediction", Schedule(1, 1e-3, 0.0, None), batch_size)
+    drawn = np.random.default_rng(0).integers(len(log), size=replicas * batch_size)
+    reader = Reader(log.users, log.items, log.encoders, device)
+    rows = reader.of_log(log.take(drawn)).rows.map(
+        lambda values: values.reshape(replicas, batch_size, *values.shape[2:])
+    )
+    click = torch.as_tensor(log.click[drawn], dtype=torch.float32, device=device).view(replicas, batch_size)
+    steps, start = -1, time.perf_counter()
+    while steps < 1 or time.perf_counter() - start < TIMED_SECONDS:
+        if steps == 0:
+            start = time.perf_counter()
+        optimiser.zero_grad()
+        loss = cross_entropy(click, network(rows)).mean(1).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        # A GPU is done when its number is here.
+        loss.item()
+        steps += 1
+    return (time.perf_counter() - start) / (steps * replicas * batch_size)
+
+
+def expected_epochs(steps: float, patience: float = PATIENCE) -> float:
+    """Return about how many epochs early stopping lets a training take, with so many steps an epoch."""
+    return 1 + patience + min(STEPS_TO_FIT / max(steps, 1.0), MOST_EPOCHS)
+
+
+def estimate_in_words(config: Config, log: Log, seconds: float) -> str:
+    """Return what a run says before it trains."""
+    seeds, members = len(config.seeds), config.model.members
+    repeated = f"{seeds} seed{'s' * (seeds != 1)}" + (f" of {members} members" if members > 1 else "")
+    held_out = "one split" if config.crossfit is None else f"{config.crossfit} folds"
+    chosen = "".join(f"; {label} (--set changes them)" for label in sizes_label(sizes_of(config, log)))
+    return (
+        f"{log.n_clicks:,} clicks of {log.n_users + log.n_items:,} ids: {repeated}, {held_out}{chosen}; this"
+        f" takes about {duration_in_words(seconds)}"
+    )
+
+
+def may_try_network(config: Config, log: Log) -> bool:
+    """Return whether the choice of the propensity would try a network on a log, of which no row is read."""
+    network = made(config, protocol_of(config), config.backbone)
+    assert isinstance(network, Propensity)
+    return network.work(log) <= MOST_WORK[resolve_device(config.compute.device).type]
+
+
+def _trainings(config: Config) -> tuple[int, int]:
+    """Return how many conversion models a seed has, and how many times the clicks each reads an epoch."""
+    if config.method == NO_METHOD:
+        return 0, 0
+    if config.method == AUTO:
+        rounds = FIRST_ROUND + config.model.members if config.model.members > 1 else FIRST_ROUND
+        return round(SEARCHED * rounds), 2
+    models = 1 if config.method == "naive" else 3
+    return models * config.model.members, 2 if METHODS[config.method].needs_full_space else 1

@@ -1,0 +1,109 @@
+"""The conversion models of a run: made as the configuration says, trained, and recalibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from unskew.base.progress import Progress
+from unskew.calibration.recalibration import AUTO, NONE
+from unskew.data import Log
+from unskew.data.datasets import Dataset
+from unskew.debias import METHODS, Debiaser
+from unskew.debias.method import require_shown_alone
+from unskew.learners import make_backbone
+from unskew.offpolicy.decision import BASELINE
+from unskew.run.config import AUTO as AUTO_METHOD
+from unskew.run.config import NO_METHOD
+from unskew.run.parameters import changed
+from unskew.run.protocol import Protocol
+from unskew.run.split import validation_params
+from unskew.run.start import start_models
+
+if TYPE_CHECKING:
+    from unskew.run.config import Config
+
+
+def method_of(config: Config, protocol: Protocol, name: str, density: float) -> Debiaser:
+    """Return a method by name, untrained, with all that the configuration says of it."""
+    backbone = changed(make_backbone(config.backbone), "backbone", config.model.parameters)
+    method = protocol.method(name, backbone, density)
+    evaluation = config.evaluation
+    method.set_params(**validation_params(evaluation.split, evaluation.valid_from, config.data.time))
+    method.fields = config.features.model
+    method.members = config.model.members
+    # The naive model trains without propensities, and is recalibrated with them afterwards.
+    method.recalibrate = NONE if name == BASELINE else config.model.recalibrate
+    return changed(method, "method", config.model.parameters)
+
+
+def keys_of(config: Config, kinds: Mapping[str, Any]) -> dict[str, str]:
+    """Return the methods of a run by the keys of its models, which end in the kind of their propensities."""
+    if config.method == NO_METHOD:
+        return {}
+    others = () if config.method in (BASELINE, AUTO_METHOD) else kinds
+    return {BASELINE: BASELINE, **{f"{config.method}{kind}": config.method for kind in others}}
+
+
+def fit_models(
+    config: Config,
+    protocol: Protocol,
+    dataset: Dataset,
+    propensities: Mapping[str, Any],
+    starts: Mapping[str, Debiaser],
+    progress: Progress,
+) -> dict[str, Debiaser]:
+    """Train the baseline, and the method with each kind of propensity."""
+    models: dict[str, Debiaser] = {}
+    validation = protocol.validation(dataset)
+    if dataset.train.known_propensity is not None:
+        require_shown_alone(METHODS[config.method]())
+    for key, name in keys_of(config, propensities).items():
+        method = method_of(config, protocol, name, dataset.train.density)
+        propensity = None if name == BASELINE else propensities[key.removeprefix(config.method)]
+        models |= method.fit_many(
+            dataset.train,
+            propensities={key: propensity},
+            validation=validation,
+            seeds=config.seeds,
+            device=config.compute.device,
+            progress=progress,
+            label=key.replace("_", " "),
+            start=starts.get(key),
+        )
+    return models
+
+
+def started_from(
+    config: Config, protocol: Protocol, dataset: Dataset, kinds: Mapping[str, Any]
+) -> dict[str, Debiaser]:
+    """Return the models of an earlier run by the keys of this one; one that does not fit is an error."""
+    folder = config.model.start
+    if folder is None:
+        return {}
+    log, validation = dataset.train, protocol.validation(dataset)
+    names = keys_of(config, kinds)
+    found = start_models(folder, names, config.compute.device)
+    for key, model in found.items():
+        method = method_of(config, protocol, names[key], log.density)
+        method.check_start(model, log, config.seeds, called=str(folder), validation=validation)
+    return found
+
+
+def recalibrate_models(
+    config: Config, models: Mapping[str, Debiaser], log: Log, propensity: Any, unbiased: Log | None = None
+) -> None:
+    """Mend the levels: by a random sample where there is one, else those of models trained without weights.
+
+    Without a propensity these stay as they are. A run that chooses its method by a random sample mends levels
+    by it unasked.
+    """
+    asked = config.model.recalibrate
+    kind = AUTO if asked == NONE and config.method == AUTO_METHOD else asked
+    if unbiased is not None and kind != NONE:
+        for model in models.values():
+            model.recalibrate_on(unbiased, by=kind)
+    elif asked != NONE and propensity is not None:
+        for model in models.values():
+            if model.recalibration_ is None:
+                model.recalibrate_on(log, propensity=propensity, by=kind)

@@ -1,0 +1,324 @@
+"""The propensities of a run: trained, known, or those of the method's own click tower."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.audit.actions import Moments, judged_actions
+from unskew.base.errors import ParameterError
+from unskew.base.estimator import require
+from unskew.base.progress import Progress
+from unskew.calibration import make_calibrator
+from unskew.data import Log
+from unskew.data.datasets import Dataset
+from unskew.debias import METHODS, Debiaser
+from unskew.learners import BACKBONES, make_backbone
+from unskew.metrics import CalibrationSketch, weight_diagnostics
+from unskew.metrics.clip import resolve_clip
+from unskew.offpolicy.decision import BASELINE
+from unskew.propensity import (
+    PROPENSITIES,
+    ColumnPropensity,
+    LogisticPropensity,
+    NaiveBayesPropensity,
+    PopularityPropensity,
+    Propensity,
+    choose_propensity,
+    make_propensity,
+    registered_name,
+)
+from unskew.propensity.choice import MOST_WORK, Choice
+from unskew.propensity.given import warn_if_in_sample
+from unskew.propensity.propensity import BasePropensity
+from unskew.run.config import AUTO, NO_METHOD
+from unskew.run.figures import confounding_figures, spread_figures, truth_figures
+from unskew.run.models import method_of
+from unskew.run.parameters import changed
+from unskew.run.protocol import Protocol
+from unskew.run.training import read_off
+from unskew.training import resolve_device
+
+if TYPE_CHECKING:
+    from unskew.run.config import Config
+
+BAYES_SHARE = 0.05
+"""Share of the random test set that naive Bayes may look at, as Schnabel et al. let it."""
+
+CLICK_TOWER = "its own click tower"
+"""What ``metrics.json`` names in the place of a propensity."""
+
+
+@dataclass(frozen=True)
+class RunPropensities:
+    """The propensities of a run.
+
+    Attributes
+    ----------
+    kinds
+        What the method is trained with, by the end of the model's key.
+    weigh
+        What models are recalibrated with; None where they stay as they are.
+    search
+        What the candidates of a search are trained with.
+    model
+        The propensity itself, where one was trained.
+    figures, labels
+        What ``metrics.json`` holds of them, and what was done, a line each.
+    rows, sketches
+        Unclipped propensities of the log's rows ``[seeds, n]``, and held-out scores against clicks, by kind.
+    """
+
+    kinds: Mapping[str, Any]
+    weigh: Any = None
+    search: Any = None
+    model: BasePropensity | None = None
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
+    rows: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    sketches: Mapping[str, CalibrationSketch] = field(default_factory=dict)
+
+
+def kinds_of(config: Config, protocol: Protocol, log: Log) -> tuple[str, ...]:
+    """Return the ends of the keys of a run's models: one for each kind of propensities."""
+    if log.known_propensity is not None:
+        return ("_known",)
+    return ("",) if own_tower(config, protocol) or config.compute.effort == "quick" else ("_raw", "")
+
+
+def propensities_of(
+    config: Config, protocol: Protocol, dataset: Dataset, progress: Progress
+) -> RunPropensities:
+    """Return the propensities of a run, trained where they must be."""
+    if dataset.train.known_propensity is not None:
+        return _known(config, protocol, dataset)
+    if own_tower(config, protocol):
+        stated = [
+            label for label in protocol.labels if label.startswith(("epoch chosen", "the test", "test"))
+        ]
+        sentence = (
+            f"{config.method} uses {CLICK_TOWER}: no separate propensity was trained (--propensity logistic"
+            " gives it one)"
+        )
+        by = {"asked": config.propensity.kind, "chosen": CLICK_TOWER, "sentence": sentence}
+        calibrated = (
+            "the click tower is calibrated on a tenth of all cells and judged on another, which trained"
+            " nothing"
+        )
+        labels = [sentence, calibrated]
+        labels += [label for label in stated if dataset.test is not None or "test" not in label]
+        return RunPropensities({"": None}, figures={"propensity_by": by}, labels=labels)
+    return _trained(config, protocol, dataset, progress)
+
+
+def own_tower(config: Config, protocol: Protocol) -> bool:
+    """Return whether the method uses its own click tower: it has one, and no propensity was asked for."""
+    asked = config.propensity.kind != "auto" or config.needs_network
+    if asked or config.method in (BASELINE, NO_METHOD, AUTO):
+        return False
+    tower = method_of(config, protocol, config.method, 0.5).tower
+    return tower is not None and tower.calibration != "external"
+
+
+def tower_figures(model: Debiaser, density: float) -> dict[str, Any]:
+    """Return the metrics that judge the tower: its figures on cells that it never saw, and its clip."""
+    figures = {kind: found for kind, found in model.click_propensity_.items() if found is not None}
+    last = next(iter(figures.values()), {"p_min": density})
+    return {"propensity": figures, "p_min": last["p_min"], "spread": None}
+
+
+def _known(config: Config, protocol: Protocol, dataset: Dataset) -> RunPropensities:
+    """Audit known propensities, which are neither trained nor calibrated."""
+    require(
+        config.evaluation.protocol == "honest",
+        "a log with known propensities goes with the honest protocol",
+        "leave --protocol out",
+    )
+    require(
+        config.method != NO_METHOD,
+        "without a method nothing is left to train: the propensities are known",
+        "give a --method, or check them with unskew audit --actions",
+    )
+    log = dataset.train
+    column = str(log.known_propensity)
+    p = log.columns[column]
+    clip = resolve_clip(protocol.clip, propensity=p)
+    judged = judged_actions(Moments.of(p), (), score=column, actions=log.actions or log.n_items)
+    weights = weight_diagnostics(propensity=p, p_min=clip, population_size=log.population_size)
+    names = ("weight_check", "effective_sample_size", "clipped", "clipped_mass")
+    labels = [
+        f"known propensities (column '{column}'): none is trained or calibrated",
+        "every row was shown; the population is rows × actions",
+        f"weights clipped at p = {clip:.2g}",
+        "epoch chosen on a validation split of the rows",
+        *(["the test set is touched once"] if dataset.test is not None else []),
+    ]
+    return RunPropensities(
+        kinds={"_known": None},
+        weigh=column,
+        figures={
+            "propensity": {"known": {name: getattr(weights, name) for name in names}},
+            "known_propensity": judged.to_dict(),
+            "spread": None,
+            "p_min": clip,
+        },
+        labels=labels,
+        rows={"known": p[None]},
+    )
+
+
+def _trained(config: Config, protocol: Protocol, dataset: Dataset, progress: Progress) -> RunPropensities:
+    """Train the propensity of a run, and read off what it gives the rows of the log."""
+    log = dataset.train
+    propensity, record = fitted_propensity(config, protocol, dataset, progress)
+    found = read_off(propensity, log, protocol.clip)
+    if protocol.name == "honest" and config.method not in (BASELINE, NO_METHOD):
+        warn_if_in_sample(propensity, log)
+    raw, calibrated = found["raw"], found["calibrated"]
+    everywhere = predicts_everywhere(propensity)
+    kinds: dict[str, Any] = {"_raw": raw.rows, "": calibrated.rows}
+    if config.method not in (NO_METHOD, AUTO) and METHODS[config.method].needs_propensity_everywhere:
+        require(
+            everywhere,
+            f"{config.method} needs propensities of all of D: {propensity.name.replace('_', ' ')} has those"
+            " of rows",
+            "give another --propensity, or a method such as ips",
+        )
+        kinds = {"_raw": propensity.reread(calibrator=None), "": propensity}
+    figures: dict[str, Any] = {
+        "propensity": {kind: estimated.figures for kind, estimated in found.items()},
+        "propensity_by": record,
+        "spread": spread_figures(propensity, raw.rows, raw.spread),
+        "p_min": calibrated.figures["p_min"],
+    }
+    if dataset.truth is not None and everywhere:
+        figures["truth"] = truth_figures(dataset, propensity, protocol.clip)
+    if "true_conversion" in dataset.row_truth.get("train", {}):
+        of_rows = np.maximum(calibrated.rows.mean(axis=0), figures["p_min"])
+        figures["confounding"] = confounding_figures(dataset, of_rows)
+    wanted = kinds_of(config, protocol, log)
+    return RunPropensities(
+        kinds={kind: kinds[kind] for kind in wanted},
+        weigh=kinds[""],
+        search=propensity if everywhere else calibrated.rows,
+        model=propensity,
+        figures=figures,
+        labels=_labels(protocol, propensity, record, tested=dataset.test is not None, method=config.method),
+        rows={kind: estimated.rows for kind, estimated in found.items()},
+        sketches={kind: estimated.sketch for kind, estimated in found.items()},
+    )
+
+
+def fitted_propensity(
+    config: Config, protocol: Protocol, dataset: Dataset, progress: Progress
+) -> tuple[BasePropensity, dict[str, Any]]:
+    """Return the propensity of a run, fitted for all its seeds, and how it came to be this one."""
+    log, device = dataset.train, config.compute.device
+    propensity, choice, record = chosen_propensity(config, protocol, log, progress)
+    if choice is not None and len(config.seeds) == 1:
+        return choice.propensity, record
+    options: dict[str, Any] = {}
+    if isinstance(propensity, NaiveBayesPropensity):
+        if dataset.test is None or dataset.test_is != "random":
+            raise ParameterError(
+                "naive Bayes needs a test set of pairs shown at random, a part of which it looks at",
+                remedy="give --test FILE --test-is random, or another --propensity",
+            )
+        options = {"random_sample": dataset.test}
+    propensity.fit(log, seeds=config.seeds, device=device, progress=progress, **options)
+    return propensity, record
+
+
+def chosen_propensity(
+    config: Config, protocol: Protocol, log: Log, progress: Progress
+) -> tuple[BasePropensity, Choice | None, dict[str, Any]]:
+    """Return the propensity of a run, unfitted; the choice, where there was one; and how it was chosen."""
+    asked, device = config.propensity.kind, config.compute.device
+    if asked == "auto" and config.needs_network is None:
+        names = (LogisticPropensity.name, PopularityPropensity.name, config.backbone)
+        candidates = {name: made(config, protocol, name) for name in names}
+        choice = choose_propensity(
+            log,
+            candidates,
+            seed=config.evaluation.seed,
+            device=device,
+            progress=progress,
+            most_work=MOST_WORK[resolve_device(device).type],
+        )
+        record = {"asked": "auto", **choice.to_dict(), "sentence": choice.sentence}
+        return candidates[choice.name], choice, record
+    name = config.backbone if asked == "auto" else asked
+    because = "" if asked != "auto" else f", since {config.needs_network} is of a network"
+    propensity = made(config, protocol, name, log.columns)
+    called = f"column '{name}'" if isinstance(propensity, ColumnPropensity) else name
+    return propensity, None, {"asked": asked, "chosen": name, "sentence": f"propensity by {called}{because}"}
+
+
+def made(config: Config, protocol: Protocol, name: str, columns: Collection[str] = ()) -> BasePropensity:
+    """Return a propensity by name, unfitted: a network as the protocol has it, another kind, or a column.
+
+    It reads the fields that were chosen; a candidate may read none.
+    """
+    calibrator, parameters = None, config.model.parameters
+    if config.calibrator != "none":
+        calibrator = changed(make_calibrator(config.calibrator), "calibrator", parameters)
+    known = registered_name(name)
+    propensity: BasePropensity
+    if known is not None and known in BACKBONES:
+        backbone = changed(make_backbone(known), "backbone", parameters)
+        network = protocol.propensity(backbone, calibrator, config.propensity.uncertainty)
+        if network.uncertainty is not None:
+            changed(network.uncertainty, "uncertainty", parameters)
+        propensity = changed(network, "propensity", parameters)
+    elif known is not None:
+        share = {"sample_share": BAYES_SHARE} if known == NaiveBayesPropensity.name else {}
+        options: dict[str, Any] = {"calibrator": calibrator, "crossfit": protocol.crossfit, **share}
+        propensity = changed(make_propensity(known, **options), "propensity", parameters)
+    elif name in columns:
+        propensity = ColumnPropensity(column=name, calibrator=calibrator, crossfit=protocol.crossfit)
+    else:
+        raise unknown_propensity(name)
+    if propensity.reads_features or config.propensity.kind != "auto":
+        propensity.fields = config.features.propensity
+    return propensity
+
+
+def unknown_propensity(name: str) -> ParameterError:
+    """Return the error for a name that is neither a propensity's nor a column's."""
+    names = ("auto", *BACKBONES, *PROPENSITIES)
+    close = "".join(f"{each}, or one of " for each in difflib.get_close_matches(name, names, n=1))
+    return ParameterError(
+        f"unknown propensity {name!r}", remedy=f"use {close}{', '.join(names)}, or a column of your files"
+    )
+
+
+def predicts_everywhere(propensity: BasePropensity) -> bool:
+    """Return whether it has a propensity for every pair of D."""
+    return not isinstance(propensity, NaiveBayesPropensity | ColumnPropensity)
+
+
+def _labels(
+    protocol: Protocol, propensity: BasePropensity, record: dict[str, Any], *, tested: bool, method: str
+) -> list[str]:
+    """Return what was done, a line each: how the propensity was chosen, and what the protocol decides."""
+    models = method != NO_METHOD
+    if protocol.name == "paper":
+        # Every number of the paper's protocol carries its own labels alone.
+        return [label for label in protocol.labels if tested or "test" not in label]
+    labels = [record["sentence"]]
+    if isinstance(propensity, NaiveBayesPropensity):
+        labels.append(f"{propensity.message_}, as this run does")
+    left_out = [] if isinstance(propensity, Propensity) else [protocol.stopping]
+    if not models:
+        labels.append("the propensity alone is trained: no conversion model, and nothing to test")
+        left_out += [label for label in protocol.labels if "epoch chosen" in label]
+    return labels + [
+        label
+        for label in protocol.labels
+        if label not in left_out and ((tested and models) or "test" not in label)
+    ]
