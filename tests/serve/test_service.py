@@ -249,6 +249,15 @@ def test_a_token_file_without_a_token_is_one_line(tmp_path, capsys, make, line):
     assert line in fails(["serve", tmp_path, "--token-file", tmp_path / "token"], capsys)
 
 
+def test_a_token_file_that_others_can_read_is_told(tmp_path, capsys):
+    token = tmp_path / "token"
+    token.write_text("a token of some length")
+    for mode, told in ((0o644, True), (0o600, False)):
+        token.chmod(mode)
+        main(["serve", str(tmp_path / "no"), "--token-file", str(token)])
+        assert (f"other users can read {token}. To fix: chmod 600." in capsys.readouterr().err) is told
+
+
 def test_an_address_that_is_taken_is_one_line(ids_run, tmp_path, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
