@@ -155,7 +155,7 @@ def stacked(
             Schedule(epochs, 1e-3, 0.0, None),
             replicas=replicas,
             validate=None,
-            tracker=SILENT,
+            tracker=SILENT.task("training", 1),
         )
         return network
 

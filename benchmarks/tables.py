@@ -76,7 +76,7 @@ def ours(log: Columns, batch: int, device: str = "cpu") -> Ours:
         Schedule(2, 1e-3, 0.0, None),
         replicas=1,
         validate=end_of_epoch,
-        tracker=SILENT,
+        tracker=SILENT.task("training", 1),
     )
     return Ours(len(user) / (ends[1] - ends[0]), sizes[-1])
 

@@ -46,7 +46,7 @@ def stacked(replicas: int, device: str, epochs: int) -> Callable[[], None]:
             Schedule(epochs, 1e-3, 0.0, None),
             replicas=replicas,
             validate=None,
-            tracker=SILENT,
+            tracker=SILENT.task("training", 1),
         )
 
     return work

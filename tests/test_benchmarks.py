@@ -62,3 +62,7 @@ def test_the_battery_is_judged_drawn_and_found_again(benchmark, tmp_path, monkey
     assert battery.run(tmp_path, battery.parsed(options)) == found
     with pytest.raises(SystemExit, match="other settings"):
         battery.run(tmp_path, battery.parsed([*options, "--small", "--epochs", "3"]))
+
+
+def test_what_is_timed_trains(benchmark):
+    benchmark("training").stacked(1, "cpu", 1)()

@@ -468,6 +468,11 @@ def test_no_torch_is_loaded_without_need(code):
     assert done.returncode == 0, done.stderr or "torch was loaded"
 
 
+def test_the_help_loads_no_numpy():
+    check = "from unskew.cli import main; main(['--help']); import sys; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], capture_output=True).returncode == 0
+
+
 def test_the_console_script_and_the_module_run_it():
     for command in (
         [sys.executable, "-m", "unskew"],

@@ -11,8 +11,6 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
-
 from unskew.base.errors import NotFittedError, ParameterError
 
 
@@ -248,6 +246,9 @@ def _fits(value: Any, wanted: Any, choices: bool) -> bool:
     if origin is tuple and len(inner) == 2 and inner[1] is ...:
         return isinstance(value, tuple | list) and all(_fits(each, inner[0], choices) for each in value)
     if wanted is bool:
+        # The help, which needs no arrays, imports this file too.
+        import numpy as np
+
         return isinstance(value, bool | np.bool_)
     if wanted is int:
         return not isinstance(value, bool) and isinstance(value, Integral)
