@@ -14,12 +14,14 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.base.files import Lock, check_place
 from unskew.base.plain_text import listed
 from unskew.metrics import CalibrationSketch
+from unskew.metrics.cells import RESOLUTION, SUMS, Cells
 from unskew.serve.requests import Outcome
 
 DATABASE = "service.sqlite"
@@ -33,27 +35,24 @@ MOST_FILES = 3
 MOST_INVERSE = 1e9
 """The largest weight ÷ score; one outcome beyond would decide every sum by itself."""
 
-TABLES = """
+TABLES = f"""
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 PRAGMA foreign_keys = ON;
-CREATE TABLE IF NOT EXISTS model (name TEXT PRIMARY KEY, kind TEXT, digest TEXT, served INTEGER,
-    brier REAL DEFAULT 0, log_loss REAL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS model (name TEXT PRIMARY KEY, kind TEXT, digest TEXT, served INTEGER);
 CREATE TABLE IF NOT EXISTS answer (first INTEGER PRIMARY KEY, id TEXT UNIQUE, rows INTEGER, scores BLOB,
     model TEXT REFERENCES model ON DELETE CASCADE);
 CREATE TABLE IF NOT EXISTS settled (first INTEGER REFERENCES answer ON DELETE CASCADE, row INTEGER,
     PRIMARY KEY (first, row)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS cell (model TEXT REFERENCES model ON DELETE CASCADE, cell INTEGER,
-    outcome INTEGER, rows INTEGER, weight REAL, score REAL, square REAL, inverse REAL,
-    PRIMARY KEY (model, cell, outcome)) WITHOUT ROWID;
+    outcome INTEGER, {" REAL, ".join(SUMS)} REAL, PRIMARY KEY (model, cell, outcome)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS answers ON answer (model);
 """
 """``first`` of an answer counts the rows of all answers before it; ``settled`` has rows with an outcome."""
 
-ADD_CELL = """
-INSERT INTO cell VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET rows = rows + excluded.rows,
-    weight = weight + excluded.weight, score = score + excluded.score, square = square + excluded.square,
-    inverse = inverse + excluded.inverse
+ADD_CELL = f"""
+INSERT INTO cell VALUES (?, ?, ?{", ?" * len(SUMS)}) ON CONFLICT DO UPDATE
+    SET {", ".join(f"{name} = {name} + excluded.{name}" for name in SUMS)}
 """
 
 SERVE = """
@@ -164,18 +163,17 @@ class Store:
 
     def sketch(self, model: str) -> CalibrationSketch:
         """Return the cells of a model as a sketch, by a connection of its own: writers go on."""
-        sketch = CalibrationSketch()
+        names = ("cell", "outcome", *SUMS)
+        query = f"SELECT {', '.join(names)} FROM cell WHERE model = ?"
         with closing(sqlite3.connect(self._path)) as db:
-            db.execute("BEGIN")
-            cells = db.execute("SELECT * FROM cell WHERE model = ?", (model,)).fetchall()
-            totals = db.execute("SELECT brier, log_loss FROM model WHERE name = ?", (model,)).fetchone()
-        if cells:
-            _, cell, outcome, *sums = (np.array(column) for column in zip(*cells, strict=True))
-            for target, values in zip(("rows", "weight", "score", "square"), sums[:4], strict=True):
-                getattr(sketch.sums, target)[cell, outcome] = values
-            np.add.at(sketch.sums.inverse, cell, sums[4])
-            sketch.sums.totals[:] = totals
-        return sketch
+            rows = db.execute(query, (model,)).fetchall()
+        if not rows:
+            return CalibrationSketch()
+        grid = Cells().grid
+        table = pa.table(dict(zip(names, map(pa.array, zip(*rows, strict=True)), strict=True)))
+        for name in RESOLUTION:
+            table = table.append_column(name, pa.repeat(getattr(grid, name), len(table)))
+        return Cells.from_cells(table).whole()
 
     @property
     def served(self) -> list[str]:
@@ -225,14 +223,11 @@ def forget_model(folder: Path, name: str) -> None:
 
 def _add_cells(db: sqlite3.Connection, model: str, rows: NDArray[np.float64]) -> None:
     score, outcome, weight = rows.T
-    sums = CalibrationSketch().update(score, outcome, None if (weight == 1).all() else weight).sums
-    cell, side = np.nonzero(sums.rows)
-    columns = [values[cell, side].tolist() for values in (sums.rows, sums.weight, sums.score, sums.square)]
-    inverse = (sums.inverse[cell] * side).tolist()
-    records = zip([model] * len(cell), cell.tolist(), side.tolist(), *columns, inverse, strict=True)
-    db.executemany(ADD_CELL, records)
-    update = "UPDATE model SET brier = brier + ?, log_loss = log_loss + ? WHERE name = ?"
-    db.execute(update, (*sums.totals.tolist(), model))
+    cells = Cells()
+    cells.update(score, outcome, None if (weight == 1).all() else weight)
+    columns = cells.columns()
+    numbers = [columns[name].tolist() for name in ("cell", "outcome", *SUMS)]
+    db.executemany(ADD_CELL, zip([model] * len(numbers[0]), *numbers, strict=True))
 
 
 def _digest(path: Path) -> str:
