@@ -19,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
 DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
 
-.PHONY: demo test test-spark quick quick-tests times lint typecheck pytest fuzz kills thorough bounds test-settings bench bench-gpu pages docs install clean help
+.PHONY: demo test test-spark test-ray quick quick-tests times lint typecheck pytest fuzz kills thorough bounds test-settings bench bench-gpu pages docs install clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -63,6 +63,10 @@ test-spark: $(VENV)/.installed-test  ## the tests on a local Spark, which it ins
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m spark
 
 PYTHON_OF_ALL ?= $(abspath $(BIN)/python)
+test-ray: $(VENV)/.installed-test  ## the tests on a local Ray, which it installs
+	$(PIP) 'ray[data,train]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m ray
+
 test-settings: $(VENV)/.installed-test  ## the tests in another place, locale, zone, order and user
 	tests/settings.sh $(PYTHON_OF_ALL) $(ON_TWO_CORES)
 

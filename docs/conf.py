@@ -63,6 +63,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
+    "ignore_pattern": r"_(on|with|in)_(ray|spark|duckdb)\.py$",  # They need an engine.
     "within_subsection_order": QuickstartFirst,
     "abort_on_example_error": True,
     "download_all_examples": False,

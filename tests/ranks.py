@@ -27,12 +27,16 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source, "GLOO_SOCKET_IFNAME": "lo"}
 
 
-def together(file: str, function: str, folder: Path, world: int = 2) -> list[tuple[int, str]]:
+def together(
+    file: str, function: str, folder: Path, world: int = 2, joined: bool = False
+) -> list[tuple[int, str]]:
     """Exit codes and standard error of so many processes that call a function of a file.
 
-    It gets the folder, inside of :func:`unskew.torchrun`.
+    It gets the folder, inside of :func:`unskew.torchrun`; with ``joined``, where a process group is there
+    already, which must be there afterwards.
     """
-    return [(code, error) for code, _, error in _ended("_call", file, function, folder, world=world)]
+    work = "_call_joined" if joined else "_call"
+    return [(code, error) for code, _, error in _ended(work, file, function, folder, world=world)]
 
 
 def commanded(*arguments: str, world: int = 2) -> list[tuple[int, str, str]]:
@@ -74,6 +78,15 @@ def _call(file: str, function: str, folder: Path) -> None:
     work = runpy.run_path(file)[function]
     with unskew.torchrun():
         work(folder)
+
+
+def _call_joined(file: str, function: str, folder: Path) -> None:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    _call(file, function, folder)
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 def _command(arguments: tuple[str, ...]) -> None:

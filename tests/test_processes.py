@@ -112,6 +112,11 @@ def _save_history(path: Path, model) -> None:
     processes.write(lambda: path.write_text(json.dumps(facts)) and None)
 
 
+def exchanges(folder: Path) -> None:
+    """Messages of each, by rank."""
+    (folder / f"told {processes.rank()}.json").write_text(json.dumps([processes.world(), _messages()]))
+
+
 def one_dies(folder: Path) -> None:
     """Rank 1 is killed while the other waits for it."""
     if processes.rank() == 1:
@@ -158,6 +163,15 @@ def test_each_process_has_what_all_sent(folders):
             "yes": ["torch.bool", [True, False]],
             "half": ["torch.bfloat16", [[0.5, 0.5], [0.5, 0.5]]],
         }
+
+
+def test_a_process_group_that_is_there_is_joined_and_left_there(tmp_path):
+    """As Ray Train, Lightning and Spark's TorchDistributor start it."""
+    outcome = together(__file__, "exchanges", tmp_path, joined=True)
+    assert [code for code, _ in outcome] == [0, 0], outcome
+    told = [json.loads((tmp_path / f"told {rank}.json").read_text()) for rank in range(2)]
+    assert told[0] == told[1]
+    assert told[0][0] == len(told[0][1]) == 2
 
 
 def test_an_error_of_one_is_raised_by_all_with_its_rank_and_none_waits(folders):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from unskew.base.errors import DataError
+from unskew.base.seeds import stream
 from unskew.data import Log
 from unskew.metrics.clip import Clip
 from unskew.metrics.limits import DEFAULT_RESAMPLES
@@ -21,7 +22,6 @@ from unskew.offpolicy.inputs import (
     DEFAULT_METRICS,
     Estimator,
     HeldOutRows,
-    OffPolicyMetric,
     check_options,
     estimator_for,
     metrics_of,
@@ -29,7 +29,7 @@ from unskew.offpolicy.inputs import (
     seeds_and_rows,
 )
 from unskew.offpolicy.sensitivity import Line, least_value
-from unskew.offpolicy.statistics import LinearStatistic, Statistic, contribution_of, resampled, statistic_of
+from unskew.offpolicy.statistics import contribution_of
 from unskew.offpolicy.weighing import Contribution, Kind, Weighted, weigh
 from unskew.propensity.given import given_propensities
 
@@ -258,8 +258,13 @@ def judge(
     # that is off by a factor along what is known is no better along what is not.
     measured = float(np.exp(max((each.spread for each in balance), default=0.0)))
     chosen = measured if gamma is None else gamma
+    random = np.random.default_rng(stream(seed, "users"))
+    groups = evidence.groups
+    counts = random.multinomial(groups, np.full(groups, 1.0 / groups), size=resamples).astype(np.float64)
     parts: dict[tuple[str, str], tuple[tuple[Weighted, Contribution], ...]] = {}
-    statistics: dict[tuple[str, str], Statistic] = {}
+    draws: dict[tuple[str, str], Floats] = {}
+    estimates: dict[str, dict[str, OffPolicyEstimate]] = {name: {} for name in models}
+    margin = float(ndtri((1.0 + level) / 2.0))
     for (name, lines), metric in product(scores.items(), wanted):
         key = name, metric.name
         kind: Kind = "balanced" if estimator == "balanced" else "plain"
@@ -270,31 +275,19 @@ def judge(
             (weighted, contribution_of(metric, lines, evidence, number, weighted, imputed, slate))
             for number, weighted in enumerate(weights[kind])
         )
-        statistics[key] = (
-            LinearStatistic(
-                np.array([weighted.mean(added) for weighted, added in parts[key]]),
-                np.stack([weighted.influence(added) for weighted, added in parts[key]]),
-            )
-            if estimator == "balanced"
-            else statistic_of(metric, lines, evidence, estimator, imputed, slate)
-        )
-    draws = resampled(list(statistics.values()), groups=evidence.groups, resamples=resamples, seed=seed)
-    by_key = dict(zip(statistics, draws, strict=True))
-    estimates: dict[str, dict[str, OffPolicyEstimate]] = {name: {} for name in models}
-    margin = float(ndtri((1.0 + level) / 2.0))
-    for (name, metric_name), statistic in statistics.items():
-        own = statistic.each(np.ones((1, evidence.groups)))[0].reshape(len(seeds), members)
+        own = np.array([weighted.mean(added) for weighted, added in parts[key]]).reshape(len(seeds), members)
         if not np.isfinite(own).all():
             raise DataError(
-                f"{metric_name} cannot be estimated from {evidence.rows} held-out clicks: one outcome is"
+                f"{metric.name} cannot be estimated from {evidence.rows} held-out clicks: one outcome is"
                 " missing",
                 remedy="hold out more clicks, or judge by fewer metrics",
             )
-        value, error = float(own.mean()), float(np.nanstd(by_key[name, metric_name], ddof=1))
-        ranged = [Line.of(weighted, added) for weighted, added in parts[name, metric_name]]
-        within = OffPolicyMetric.of(metric_name).within
-        estimates[name][metric_name] = OffPolicyEstimate(
-            metric=metric_name,
+        influence = np.mean([weighted.influence(added) for weighted, added in parts[key]], axis=0)
+        draws[key] = own.mean() + counts @ influence
+        value, error, within = float(own.mean()), float(draws[key].std(ddof=1)), metric.within
+        ranged = [Line.of(weighted, added) for weighted, added in parts[key]]
+        estimates[name][metric.name] = OffPolicyEstimate(
+            metric=metric.name,
             estimator=estimator,
             value=value,
             low=min(value, within(value - margin * error)),
@@ -310,4 +303,4 @@ def judge(
             ess=float(np.mean([atoms.effective_sample_size for atoms in evidence.seeds])) * distinct,
             weight_check=float(np.mean([atoms.weight_check for atoms in evidence.seeds])),
         )
-    return PairedEstimates(seeds, estimates, by_key, parts, balance, chosen)
+    return PairedEstimates(seeds, estimates, draws, parts, balance, chosen)
