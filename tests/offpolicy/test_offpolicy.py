@@ -375,11 +375,11 @@ class TestCompare:
         assert "| covariate | clicks | weighted | balanced | weights off by |" in lines
         assert lines[2] == "| metric | rates | again | constant |"
         assert lines[3] == "|---|---:|---:|---:|"
-        assert lines[-6:] == [f"- {verdict}" for verdict in told.verdicts()]
-        assert all(verdict in str(told) for verdict in told.verdicts("nll"))
+        assert lines[-6:] == [f"- {verdict}" for verdict in told.verdicts]
+        assert all(verdict in str(told) for verdict in told.verdicts)
         plain = told.to_dict()
         assert plain["estimates"]["rates"]["nll"]["value"] == told.estimates["rates"]["nll"].value
-        assert plain["differences"][0]["verdict"] == told.verdicts()[0]
+        assert plain["differences"][0]["verdict"] == told.verdicts[0]
         assert [each["covariate"] for each in plain["balance"]][:3] == [
             "user activity",
             "item popularity",

@@ -54,12 +54,6 @@ def compare(options: CompareOptions) -> None:
         write_json(options.json_file, comparison.to_dict())
     if options.markdown is not None:
         write_text(options.markdown, comparison.to_markdown() + "\n")
-    from unskew.cli.console import plain_console
+    from unskew.cli.console import print_findings
 
-    console = plain_console()
-    for table in comparison.tables():
-        console.print(table.rich())
-    for verdict in comparison.verdicts():
-        console.print(f"· {verdict}")
-    for note in comparison.notes:
-        console.print(f"Note: {note}", style="dim")
+    print_findings(comparison)

@@ -44,3 +44,14 @@ def print_verdict(console: Console, result: AuditResult | ActionsResult | Monito
     stop = "" if result.headline.endswith("?") else "."
     console.print(Text.assemble((f"{result.headline}{stop}", STYLES[result.healthy]), " ", result.verdict))
     console.print()
+
+
+def print_findings(findings: Any) -> None:
+    """Print the tables, the verdicts and the notes of a comparison or a plan."""
+    console = plain_console()
+    for table in findings.tables():
+        console.print(table.rich())
+    for verdict in findings.verdicts:
+        console.print(f"· {verdict}")
+    for note in findings.notes:
+        console.print(f"Note: {note}", style="dim")

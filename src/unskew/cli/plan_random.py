@@ -85,15 +85,9 @@ def plan_random(options: PlanOptions) -> None:
         write_text(options.markdown, plan.to_markdown() + "\n")
     if options.picture is not None:
         write_text(options.picture, plan.svg())
-    from unskew.cli.console import plain_console
+    from unskew.cli.console import print_findings
 
-    console = plain_console()
-    for table in plan.tables():
-        console.print(table.rich())
-    for verdict in plan.verdicts:
-        console.print(f"· {verdict}")
-    for note in plan.notes:
-        console.print(f"Note: {note}", style="dim")
+    print_findings(plan)
 
 
 def _differences(given: tuple[str, ...]) -> dict[str, float]:

@@ -37,6 +37,9 @@ from unskew.offpolicy.inputs import (
 )
 from unskew.offpolicy.sensitivity import MOST_GAMMA, Line, least_value, tipping_point
 from unskew.report.table import Table, markdown_of, text_of
+from unskew.report.words import counted
+
+Floats = NDArray[np.float64]
 
 BALANCE_TITLE = "Held-out clicks against the unseen pairs, differences of means in standard deviations"
 BALANCE_COLUMNS = ("covariate", "clicks", "weighted", "balanced", "weights off by")
@@ -154,24 +157,24 @@ class Comparison:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        return text_of(self.tables(), [*self.verdicts(), *(f"Note: {note}" for note in self.notes)])
+        return text_of(self.tables(), [*self.verdicts, *(f"Note: {note}" for note in self.notes)])
 
-    def verdicts(self, metric: str | None = None) -> list[str]:
-        """Return one sentence for each difference, or for those in one metric."""
-        return [str(each) for each in self.differences if metric in (None, each.metric)]
+    @property
+    def verdicts(self) -> list[str]:
+        """One sentence for each difference."""
+        return [str(difference) for difference in self.differences]
 
     def to_markdown(self) -> str:
         """Return the tables, the verdicts and the notes in Markdown."""
-        return markdown_of(self.tables(), [*self.verdicts(), *(f"Note: {note}" for note in self.notes)])
+        return markdown_of(self.tables(), [*self.verdicts, *(f"Note: {note}" for note in self.notes)])
 
     def tables(self) -> list[Table]:
         """Return the estimates by metric and model with their intervals, and the balance if there is one."""
         some = next(iter(next(iter(self.estimates.values())).values()))
-        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         title = (
-            f"Off-policy estimates ({self.estimator}) from {some.rows:,} held-out clicks of {seeds},"
-            f" effectively {some.ess:,.0f}: {100 * self.level:g} % intervals, and ranges for propensities"
-            f" whose odds are off by Γ = {_gamma(self.gamma)}"
+            f"Off-policy estimates ({self.estimator}) from {some.rows:,} held-out clicks of"
+            f" {counted(len(self.seeds), 'seed')}, effectively {some.ess:,.0f}: {100 * self.level:g} %"
+            f" intervals, and ranges for propensities whose odds are off by Γ = {_gamma(self.gamma)}"
         )
         rows = [
             (metric, *(by_metric[metric].in_cell for by_metric in self.estimates.values()))
@@ -182,32 +185,30 @@ class Comparison:
 
     def _balance_rows(self) -> list[tuple[str, ...]]:
         """Return what weights are balanced by first, and the features furthest off."""
-        first = [each for each in self.balance if each.covariate in NOT_FEATURES]
-        features = [each for each in self.balance if each.covariate not in NOT_FEATURES]
-        worst = sorted(features, key=lambda each: -abs(each.weighted))[:SHOWN_FEATURES]
+        first = [row for row in self.balance if row.covariate in NOT_FEATURES]
+        features = [row for row in self.balance if row.covariate not in NOT_FEATURES]
+        worst = sorted(features, key=lambda row: -abs(row.weighted))[:SHOWN_FEATURES]
         return [
             (
-                each.covariate,
-                *(f"{figure:+.2f}" for figure in (each.clicks, each.weighted, each.balanced)),
-                f"{math.exp(each.spread):.2f}",
+                row.covariate,
+                *map("{:+.2f}".format, (row.clicks, row.weighted, row.balanced)),
+                f"{math.exp(row.spread):.2f}",
             )
-            for each in (*first, *worst)
+            for row in (*first, *worst)
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
+        names = ("estimator", "level", "resamples", "gamma")
         return {
-            "estimator": self.estimator,
-            "level": self.level,
-            "resamples": self.resamples,
+            **{name: getattr(self, name) for name in names},
             "seeds": list(self.seeds),
             "estimates": {
-                name: {metric: each.to_dict() for metric, each in of.items()}
-                for name, of in self.estimates.items()
+                name: {metric: estimate.to_dict() for metric, estimate in by_metric.items()}
+                for name, by_metric in self.estimates.items()
             },
-            "differences": [each.to_dict() for each in self.differences],
-            "gamma": self.gamma,
-            "balance": [each.to_dict() for each in self.balance],
+            "differences": [difference.to_dict() for difference in self.differences],
+            "balance": [balance.to_dict() for balance in self.balance],
             "notes": list(self.notes),
         }
 
@@ -287,21 +288,8 @@ def compare(
         )
     wanted = _metrics(models, log, metrics)
     estimator = estimator_for(log, estimator, metrics_of(wanted))
-    judged = judge(
-        models,
-        log,
-        propensity,
-        estimator,
-        wanted,
-        held_out,
-        imputation,
-        p_min,
-        slate,
-        gamma,
-        resamples,
-        level,
-        seed,
-    )
+    options = (held_out, imputation, p_min, slate, gamma, resamples, level, seed)
+    judged = judge(models, log, propensity, estimator, wanted, *options)
     names = list(models)
     pairs = (
         [(a, b) for number, a in enumerate(names) for b in names[number + 1 :]]
@@ -384,36 +372,35 @@ def _differences(
 ) -> tuple[Difference, ...]:
     """Return how each pair of models differs in each metric, with Holm's correction over all."""
     metrics = [OffPolicyMetric.of(name) for name in next(iter(judged.estimates.values()))]
-    found: list[tuple[OffPolicyMetric, str, str, float, NDArray[np.float64]]] = []
-    for metric in metrics:
-        for first, second in pairs:
-            value = {name: judged.estimates[name][metric.name].value for name in (first, second)}
-            ahead = metric.sign * (value[first] - value[second]) >= 0
-            better, worse = (first, second) if ahead else (second, first)
-            draws = metric.sign * (judged.draws[better, metric.name] - judged.draws[worse, metric.name])
-            found.append(
-                (metric, better, worse, abs(value[first] - value[second]), draws[np.isfinite(draws)])
-            )
-    errors = np.array([draws.std(ddof=1) for *_, draws in found])
-    advantages = np.array([advantage for *_, advantage, _ in found])
+    compared = [(metric, *pair) for metric in metrics for pair in pairs]
+    ahead: list[tuple[OffPolicyMetric, str, str, float, Floats]] = []
+    for metric, first, second in compared:
+        by_how_much = metric.sign * (
+            judged.estimates[first][metric.name].value - judged.estimates[second][metric.name].value
+        )
+        better, worse = (first, second) if by_how_much >= 0 else (second, first)
+        draws = metric.sign * (judged.draws[better, metric.name] - judged.draws[worse, metric.name])
+        ahead.append((metric, better, worse, abs(by_how_much), draws))
+    errors = np.array([draws.std(ddof=1) for *_, draws in ahead])
+    advantages = np.array([advantage for *_, advantage, _ in ahead])
     with np.errstate(divide="ignore", invalid="ignore"):
         # Nothing ÷ nothing is no evidence: equal models have the p-value 1.
         ratio = np.where((advantages == 0) & (errors == 0), 0.0, advantages / errors)
     p_values = 2.0 * ndtr(-ratio)
     adjusted = holm(p_values)
-    z_needed = float(ndtri(1.0 - (1.0 - level) / (2.0 * len(found))) + ndtri(LEAST_POWER))
+    z_needed = float(ndtri(1.0 - (1.0 - level) / (2.0 * len(ahead))) + ndtri(LEAST_POWER))
     margin = float(ndtri((1.0 + level) / 2.0))
     result = []
-    for number, (metric, better, worse, advantage, draws) in enumerate(found):
-        pairs_of_seeds = zip(*(judged.parts[name, metric.name] for name in (better, worse)), strict=True)
+    for (metric, better, worse, advantage, draws), error, p_value, p_holm in zip(
+        ahead, errors.tolist(), p_values.tolist(), adjusted.tolist(), strict=True
+    ):
+        of_both = zip(*(judged.parts[name, metric.name] for name in (better, worse)), strict=True)
         lines = [
-            Line.of(weighted, added.minus(other, metric.sign))
-            for (weighted, added), (_, other) in pairs_of_seeds
+            Line.of(weighted, added.minus(other, metric.sign)) for (weighted, added), (_, other) in of_both
         ]
         range_low = least_value(lines, judged.gamma, level)
-        verdict = judge_estimate(float(adjusted[number]), level, range_low)
+        verdict = judge_estimate(p_holm, level, range_low)
         is_sure = verdict.reason != "too few rows"
-        error = float(errors[number])
         more = (z_needed * error / advantage) ** 2 if advantage > 0 else np.inf
         result.append(
             Difference(
@@ -426,8 +413,8 @@ def _differences(
                 level=level,
                 standard_error=error,
                 probability=float(np.mean(draws > 0) + np.mean(draws == 0) / 2.0),
-                p_value=float(p_values[number]),
-                p_holm=float(adjusted[number]),
+                p_value=p_value,
+                p_holm=p_holm,
                 gamma=judged.gamma,
                 range_low=range_low,
                 range_high=-least_value([line.negated() for line in lines], judged.gamma, level),
