@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import inspect
 import itertools
 import re
 from dataclasses import replace
@@ -15,12 +14,11 @@ from scipy.special import expit, logit
 
 import unskew as us
 from unskew.base.errors import DataError, NotFittedError, ParameterError
-from unskew.cli.app import command
 from unskew.data import Log
 from unskew.metrics import auc, nll
 from unskew.metrics.ranking import user_ranking
 from unskew.offpolicy import evidence as evidence_module
-from unskew.offpolicy.statistics import AucStatistic, expected_gain
+from unskew.offpolicy.statistics import expected_gain
 from unskew.theory import dr_estimate, ips_estimate, snips_estimate
 
 METRICS = ("nll", "auc", "dcg@4", "hits@4")
@@ -200,25 +198,21 @@ class TestIdentities:
         for name, expected in population_metrics(score, world.truth.labels).items():
             assert told[name].value == pytest.approx(expected, rel=1e-9), name
 
-    def test_the_auc_is_the_weighted_one_on_any_resample(self):
-        random = np.random.default_rng(0)
-        score = random.integers(0, 30, 500) / 30  # ties
-        outcome, weight = random.random(500) < score, random.exponential(size=500)
-        group = random.integers(0, 20, 500)
-        statistic = AucStatistic.of([(group, score, weight * outcome, weight * ~outcome)], 20)
-        counts = random.multinomial(20, np.full(20, 0.05), size=5).astype(float)
-        for count, value in zip(counts, statistic.each(counts)[:, 0], strict=True):
-            again = weight * count[group]
-            kept = again > 0
-            assert value == pytest.approx(auc(score=score[kept], outcome=outcome[kept], weight=again[kept]))
-
-    def test_the_matrix_of_the_auc_is_the_same_in_blocks(self, monkeypatch):
-        random = np.random.default_rng(1)
-        score, mass = random.integers(0, 50, 300) / 50, random.random((2, 300))
-        given = [(random.integers(0, 7, 300), score, *mass)]
-        whole = AucStatistic.of(given, 7)
-        monkeypatch.setattr("unskew.offpolicy.statistics.BLOCK", 7 * 4)
-        np.testing.assert_allclose(AucStatistic.of(given, 7).wins, whole.wins)
+    @pytest.mark.parametrize("estimator", ["ips", "snips"])
+    def test_the_auc_is_that_of_clicks_weighted_by_their_propensity(self, world, score, estimator):
+        train = world.train
+        estimate = us.off_policy_estimates(
+            *(score, train),
+            propensity=world.truth.propensity,
+            estimator=estimator,
+            metrics=["auc"],
+            held_out="all",
+            p_min=0.0,
+        )["auc"]
+        weight = 1.0 / world.truth.propensity[train.user, train.item]
+        outcome = train.known_conversion()
+        expected = auc(score=score[train.user, train.item], outcome=outcome, weight=weight)
+        assert estimate.value == pytest.approx(expected, rel=1e-6)
 
     @pytest.mark.parametrize("slate", [1, 3, 6])
     def test_the_gain_is_the_mean_over_all_slates(self, slate):
@@ -594,12 +588,3 @@ def test_the_example_of_the_page_is_true():
     failed, attempted = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert attempted > 3
     assert failed == 0
-
-
-def test_bootstraps_have_one_default_of_resamples() -> None:
-    found = {
-        inspect.signature(each).parameters["resamples"].default
-        for each in (us.off_policy_estimates, us.compare, us.metrics.interval)
-    }
-    (option,) = (each for each in command.commands["compare"].params if each.name == "resamples")
-    assert found == {option.default}
