@@ -36,8 +36,8 @@ from unskew.offpolicy.inputs import (
     metrics_of,
 )
 from unskew.offpolicy.sensitivity import MOST_GAMMA, Line, least_value, tipping_point
+from unskew.report.numbers import counted
 from unskew.report.table import Table, markdown_of, text_of
-from unskew.report.words import counted
 
 Floats = NDArray[np.float64]
 
