@@ -12,6 +12,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import unskew as us
+from unskew.base.errors import ParameterError
 from unskew.cli import main
 
 USERS, ACTIONS = 60, 8
@@ -217,9 +218,9 @@ class TestPython:
 
     @pytest.mark.parametrize("make", [us.Propensity, us.PopularityPropensity])
     def test_there_is_no_propensity_to_learn(self, log: us.Log, make: type) -> None:
-        with pytest.raises(us.errors.ParameterError, match="no propensity to learn"):
+        with pytest.raises(ParameterError, match="no propensity to learn"):
             make().fit(log)
 
     def test_actions_without_probabilities_mean_nothing(self) -> None:
-        with pytest.raises(us.errors.ParameterError, match="actions goes with known_propensity"):
+        with pytest.raises(ParameterError, match="actions goes with known_propensity"):
             us.Log.from_arrays(user=[1, 2], item=[1, 2], conversion=[0, 1], actions=3)

@@ -148,7 +148,7 @@ def test_the_command_writes_what_can_be_read_as_a_log(tmp_path, monkeypatch, cap
         ("impressions --out w --rows 1e3 --option clicks=1", "the world has no option clicks"),
         ("impressions --out w --rows 1e3 --option n_users=9", "--option n_users has a flag of its own"),
         ("impressions --out w --rows 1e3 --items 3", "a session shows 8 items, but there are only 3"),
-        ("impressions --out w --rows 1e3 --seed -1", "--seed -1 is not between 0"),
+        ("impressions --out w --rows 1e3 --seed -1", "--seed must be at least 0, not -1"),
     ],
 )
 def test_a_wrong_command_is_one_line(tmp_path, monkeypatch, capsys, arguments, message):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import unskew as us
+from unskew.base.errors import UnskewError
 from unskew.data import Rows, Schema
 from unskew.debias import Batch, Setting
 from unskew.learners import BatchEnsemble, Intercept
@@ -192,5 +193,5 @@ def test_a_pair_has_one_prediction_whatever_is_asked_with_it(backbone):
 )
 def test_what_is_no_log_is_told(fit, told):
     data = us.load("synthetic", n_users=30, n_items=20, density=0.3)
-    with pytest.raises(us.errors.UnskewError, match=told):
+    with pytest.raises(UnskewError, match=told):
         fit(data)

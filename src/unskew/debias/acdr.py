@@ -124,6 +124,7 @@ def acdr_propensity(
 
     Examples
     --------
+    >>> import torch
     >>> acdr_propensity(torch.zeros(2), torch.tensor([0.7]), click=torch.tensor([1.0, 1.0]))
     tensor(1.1931)
     """
@@ -153,6 +154,7 @@ def calibration_error(
 
     Examples
     --------
+    >>> import torch
     >>> calibration_error(torch.zeros(2), torch.tensor([0.7]), click=torch.tensor([1.0, 0.0]))
     tensor(0.)
     """
@@ -177,6 +179,7 @@ def equal_mass_edges(
 
     Examples
     --------
+    >>> import torch
     >>> equal_mass_edges(torch.tensor([0.1, 0.4, 0.2, 0.3]), torch.ones(4), bins=2)
     tensor([0.2000])
     """

@@ -140,6 +140,7 @@ def att(
 
     Examples
     --------
+    >>> import torch
     >>> second = torch.tensor([0.1, 3.0])  # The first row's labels agree, the second's do not.
     >>> att(torch.tensor([0.0, 5.0]), torch.tensor([0.0, 0.0]), second, agreement=0.1)
     tensor(0.6931)

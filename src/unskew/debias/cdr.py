@@ -119,6 +119,7 @@ def cdr(
 
     Examples
     --------
+    >>> import torch
     >>> one, zero = torch.ones(1), torch.zeros(1)  # A click, as in IPS: CE(1, σ(2)) / 0.5
     >>> cdr(one, 2 * one, one / 2, zero, torch.tensor([False]), click=one)
     tensor(0.2539)
@@ -145,6 +146,7 @@ def cdr_trusted(imputed: Float[Tensor, "M *batches B"], *, threshold: float) -> 
 
     Examples
     --------
+    >>> import torch
     >>> cdr_trusted(torch.tensor([[1.0, 1.0], [1.1, 3.0]]), threshold=0.1)
     tensor([ True, False])
     """

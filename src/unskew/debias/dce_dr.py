@@ -235,6 +235,7 @@ def expert_logit(
 
     Examples
     --------
+    >>> import torch
     >>> one, zero = torch.ones(1), torch.zeros(1)
     >>> expert_logit(torch.tensor([0.5]), 2 * one, one, zero)
     tensor([2.])
@@ -253,6 +254,7 @@ def gumbel(uniform: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
     Examples
     --------
+    >>> import torch
     >>> gumbel(torch.tensor([0.5]))
     tensor([0.3665])
     """

@@ -98,6 +98,7 @@ def dcmt(
 
     Examples
     --------
+    >>> import torch
     >>> zero, click = torch.zeros(2), torch.tensor([1.0, 0.0])
     >>> dcmt(torch.tensor([1.0, 0.0]), zero, torch.tensor([0.5, 0.5]), zero, zero, click=click)
     tensor(2.9164)

@@ -98,6 +98,7 @@ def ddpo(
 
     Examples
     --------
+    >>> import torch
     >>> zero, click = torch.zeros(2), torch.tensor([1.0, 0.0])
     >>> ddpo(torch.tensor([1.0, 0.0]), zero, torch.tensor([0.5, 0.5]), zero, zero, click=click)
     tensor(3.2630)

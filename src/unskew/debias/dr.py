@@ -141,6 +141,8 @@ def dr(
 
     Examples
     --------
+    >>> import torch
+
     An imputation that is right where nothing was clicked leaves the loss as it would be if all were known:
 
     >>> click, conversion = torch.tensor([1.0, 0.0]), torch.tensor([1.0, float("nan")])
@@ -179,6 +181,7 @@ def constant_imputation(
 
     Examples
     --------
+    >>> import torch
     >>> constant_imputation(torch.tensor([1.0, 0.0]), torch.tensor([0.5, 0.5]))
     tensor([0.])
     """

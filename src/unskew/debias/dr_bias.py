@@ -42,6 +42,7 @@ def dr_bias_imputation(
 
     Examples
     --------
+    >>> import torch
     >>> one = torch.tensor([1.0])
     >>> dr_bias_imputation(one, 0 * one, 2 * one, one / 4)
     tensor(36.)

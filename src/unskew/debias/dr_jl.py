@@ -51,6 +51,7 @@ def dr_jl_imputation(
 
     Examples
     --------
+    >>> import torch
     >>> one = torch.tensor([1.0])
     >>> dr_jl_imputation(one, 0 * one, 2 * one, one / 4)
     tensor(4.)

@@ -64,6 +64,7 @@ def dr_mse_imputation(
 
     Examples
     --------
+    >>> import torch
     >>> one = torch.tensor([1.0])
     >>> dr_mse_imputation(one, 0 * one, 2 * one, one / 4)
     tensor(24.)

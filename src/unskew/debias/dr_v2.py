@@ -139,6 +139,7 @@ def dr_v2(
 
     Examples
     --------
+    >>> import torch
     >>> zero, click = torch.zeros(4), torch.tensor([1.0, 0.0, 1.0, 0.0])
     >>> dr_v2(click, zero, torch.full((4,), 0.5), zero, zero, click=click)
     tensor(1.3125)
@@ -189,6 +190,7 @@ def dr_v2_imputation(
 
     Examples
     --------
+    >>> import torch
     >>> dr_v2_imputation(torch.tensor([1.0]), torch.tensor([0.0]), torch.tensor([3.0]), torch.tensor([0.5]))
     tensor(0.5000)
     """

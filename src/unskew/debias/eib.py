@@ -105,6 +105,7 @@ def eib(
 
     Examples
     --------
+    >>> import torch
     >>> click, conversion = torch.tensor([1.0, 0.0]), torch.tensor([1.0, float("nan")])
     >>> eib(conversion, torch.tensor([0.5, -0.5]), torch.tensor([0.0, -30.0]), click=click)
     tensor(0.4741)

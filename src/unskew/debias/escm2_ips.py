@@ -68,6 +68,7 @@ def escm2_ips(
 
     Examples
     --------
+    >>> import torch
     >>> zero, click = torch.zeros(2), torch.tensor([1.0, 0.0])
     >>> escm2_ips(torch.tensor([1.0, 0.0]), zero, torch.tensor([0.5, 0.5]), zero, click=click)
     tensor(2.2233)

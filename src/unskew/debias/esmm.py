@@ -117,6 +117,7 @@ def esmm(
 
     Examples
     --------
+    >>> import torch
     >>> zero, click = torch.zeros(2), torch.tensor([1.0, 0.0])
     >>> esmm(torch.tensor([1.0, 0.0]), zero, zero, click=click)
     tensor(1.5301)

@@ -136,6 +136,7 @@ def imputed_error(
 
     Examples
     --------
+    >>> import torch
     >>> imputed_error(torch.tensor([0.0]), torch.tensor([2.0]))  # CE(0.5, σ(2))
     tensor([1.1269])
     """
@@ -155,6 +156,7 @@ def effective_target(
 
     Examples
     --------
+    >>> import torch
     >>> effective_target(torch.tensor([1.0]), torch.tensor([0.25]), torch.tensor([0.2]))
     tensor([3.4000])
     """
@@ -175,6 +177,7 @@ def dr_correction(
 
     Examples
     --------
+    >>> import torch
     >>> dr_correction(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([0.5]), torch.tensor([0.0]))
     tensor([-2.])
     """
@@ -220,6 +223,7 @@ def imputation_loss(
 
     Examples
     --------
+    >>> import torch
     >>> one = torch.tensor([1.0])
     >>> imputation_loss(one, torch.tensor([0.0]), torch.tensor([2.0]), one)  # (−(r − r̃)·a)²
     tensor(1.)

@@ -135,6 +135,7 @@ def gpl_propensity(
 
     Examples
     --------
+    >>> import torch
     >>> zero, click = torch.zeros(2), torch.tensor([1.0, 0.0])
     >>> gpl_propensity(torch.tensor([1.0, 0.0]), zero, count=2, click=click)
     tensor(1.1481)

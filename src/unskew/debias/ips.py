@@ -69,6 +69,8 @@ def ips(
 
     Examples
     --------
+    >>> import torch
+
     Clicks alone, then rows of the population:
 
     >>> conversion, logit, p = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]), torch.tensor([0.5, 0.1])

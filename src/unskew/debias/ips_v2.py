@@ -152,6 +152,7 @@ def ips_v2(
 
     Examples
     --------
+    >>> import torch
     >>> zero, click = torch.zeros(4), torch.tensor([1.0, 0.0, 1.0, 0.0])
     >>> ips_v2(click, zero, torch.full((4,), 0.5), zero, click=click)
     tensor(0.8125)
@@ -181,6 +182,7 @@ def imbalance(
 
     Examples
     --------
+    >>> import torch
     >>> zero = torch.zeros(2)
     >>> imbalance(zero, zero, click=torch.tensor([1.0, 0.0]))
     tensor(0.)

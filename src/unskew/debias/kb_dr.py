@@ -89,6 +89,7 @@ def kb_dr(
 
     Examples
     --------
+    >>> import torch
     >>> one, zero = torch.ones(1), torch.zeros(1)
     >>> kb_dr(one, (2 * one, zero), one, (zero, zero))  # CE(½, ½) − (r − r̃)·a
     tensor(-0.3069)
@@ -107,6 +108,7 @@ def kb_dr_imputation(
 
     Examples
     --------
+    >>> import torch
     >>> one = torch.tensor([1.0])
     >>> kb_dr_imputation(one, 0 * one, 2 * one, 3 * one)
     tensor(3.)

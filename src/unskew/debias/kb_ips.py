@@ -166,6 +166,7 @@ def kb_ips(
 
     Examples
     --------
+    >>> import torch
     >>> kb_ips(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 0.0]), torch.tensor([0.5, 1.5]))
     tensor(0.6931)
     """
@@ -179,6 +180,7 @@ def balancing_weight(
 
     Examples
     --------
+    >>> import torch
     >>> balancing_weight(torch.zeros(2), torch.tensor([0.1, 0.3]))
     tensor([1.5000, 0.5000])
     """
@@ -207,6 +209,7 @@ def kernel_balance(
 
     Examples
     --------
+    >>> import torch
     >>> kernel_balance(torch.ones(2), torch.ones(2, 1), torch.ones(3, 1))
     tensor(0.)
     """
@@ -235,6 +238,7 @@ def kernels(
 
     Examples
     --------
+    >>> import torch
     >>> x = torch.tensor([[0.0], [1.0]])
     >>> kernels(x, x, anchors=1)[0]
     tensor([[1.0000],

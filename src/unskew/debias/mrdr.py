@@ -44,6 +44,7 @@ def mrdr_imputation(
 
     Examples
     --------
+    >>> import torch
     >>> one = torch.tensor([1.0])
     >>> mrdr_imputation(one, 0 * one, 2 * one, one / 2)
     tensor(2.)

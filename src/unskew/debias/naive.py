@@ -49,6 +49,7 @@ def naive(
 
     Examples
     --------
+    >>> import torch
     >>> naive(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]))
     tensor(1.4100)
     """

@@ -53,6 +53,7 @@ def snips(
 
     Examples
     --------
+    >>> import torch
     >>> snips(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]), torch.tensor([0.5, 0.1]))
     tensor(1.8880)
     """

@@ -186,6 +186,7 @@ def stable_dr_propensity(
 
     Examples
     --------
+    >>> import torch
     >>> half, zero = torch.full((4,), 0.5), torch.zeros(4)
     >>> stable_dr_propensity(half, zero, zero, zero, click=torch.tensor([1.0, 0.0, 1.0, 0.0]))
     tensor(0.6931)
@@ -249,6 +250,7 @@ def tilted_logit(
 
     Examples
     --------
+    >>> import torch
     >>> tilted_logit(torch.tensor([0.5]), torch.tensor([2.0]), torch.tensor([0.1]), torch.tensor([0.2]))
     tensor([0.5000])
     """

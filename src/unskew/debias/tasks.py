@@ -39,6 +39,7 @@ def click_loss(
 
     Examples
     --------
+    >>> import torch
     >>> click_loss(torch.tensor([0.0, 2.0]), click=torch.tensor([1.0, 0.0]))
     tensor(1.4100)
     """
@@ -72,6 +73,7 @@ def click_conversion_loss(
 
     Examples
     --------
+    >>> import torch
     >>> zero = torch.zeros(2)  # p·r̂ = 1/4
     >>> click_conversion_loss(torch.tensor([1.0, 0.0]), zero, zero, click=torch.tensor([1.0, 0.0]))
     tensor(0.8370)

@@ -95,6 +95,7 @@ def tdr_epsilon(
 
     Examples
     --------
+    >>> import torch
     >>> one = torch.tensor([1.0])
     >>> tdr_epsilon(one, 0 * one, 2 * one, one / 4)  # (e − ê) = −1, 1/p − 1 = 3
     tensor([-0.3333])
@@ -113,6 +114,7 @@ def tdr_targeting(
 
     Examples
     --------
+    >>> import torch
     >>> tdr_targeting(torch.tensor([0.5]), torch.tensor([0.25, 1.0]))
     tensor([1.5000, 0.0000])
     """

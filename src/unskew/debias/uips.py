@@ -208,6 +208,8 @@ def uips(
 
     Examples
     --------
+    >>> import torch
+
     A propensity that is sure, and a λ so large that nothing is shrunk, leave :func:`ips`:
 
     >>> conversion, logit, p = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]), torch.tensor([0.5, 0.1])
@@ -247,6 +249,7 @@ def uips_factor(
 
     Examples
     --------
+    >>> import torch
     >>> uips_factor(torch.tensor([0.5, 0.1, 0.1]), torch.tensor([0.0, 0.0, 1.0]), shrinkage=100.0)
     tensor([0.9615, 0.5000, 0.3240])
     """
