@@ -20,31 +20,17 @@ import pyarrow as pa
 
 from unskew.base.files import whole_file
 from unskew.metrics.registry import RANKING
-from unskew.report.table import Table
+from unskew.report.table import Cell, Table
 from unskew.study.table import read_tables
 
 PAGE = Path(__file__).with_name("results.md")
 END = "<!-- end of results -->"
 NOT_YET = "*Not run yet: the command is in the introduction.*"
-NEEDS_DATA = (
-    "*Needs KuaiRand-Pure, which cannot be shipped:"
-    " `unskew reproduce table-kuairand --data kuairand --root FOLDER` makes what fills it.*"
-)
 FIGURES = "figures"
 
-BOTH = (
-    "table-ips",
-    "table-dr",
-    "table-sota",
-    "table-grid",
-    "table-kuairand",
-    "table-efficiency",
-    "fig-reliability",
-    "fig-histogram",
-    "fig-ece-vs-performance",
-)
+BOTH = ("table-ips", "table-dr", "table-efficiency", "fig-reliability", "fig-ece-vs-performance")
 ORDER = {"paper": ("table-ece", "table-switches", *BOTH), "honest": ("table-ece", *BOTH)}
-"""The sections of each protocol."""
+"""The presets of each protocol that the page shows; a reproduction's ``tables.html`` has all."""
 
 HEADS = {
     "paper": "The paper protocol: what the published code gives",
@@ -53,11 +39,11 @@ HEADS = {
 
 SKELETON = """# Results: the paper's tables, and the truth about them
 
-Every number below was made by a command; the sections between marks are written by it
-(`python docs/make_results.py FOLDER…`) and are never edited by hand. ± is the standard deviation
-over seeds (ddof 1); \\* differs from raw (in the table of later methods: from ESCM²-DR) at 5 % by a paired
-t-test with Holm's correction over the whole table; ‡ is the paper's own mark; "off, in its s.d." is how many
-of the paper's standard deviations our mean is away from its mean. To make it again:
+The sections between marks are written by `python docs/make_results.py FOLDER…` from what
+`unskew reproduce` wrote, and are never edited by hand. ± is the standard deviation over seeds;
+\\* differs from raw at 5 % (paired t-test, Holm's correction over the whole table); ‡ is the paper's own
+mark; "off, in its s.d." counts the paper's standard deviations between our mean and its mean. All other
+tables are in the `tables.html` of each folder:
 
 ```
 for protocol in paper honest; do
@@ -73,18 +59,6 @@ python docs/make_results.py runs/paper runs/honest
 
 {reading_honest}
 
-## Which method should I use?
-
-The naive *ensemble* (`unskew run --method naive`, five members), until a random sample says otherwise.
-Which debiased method ranks better depends on the log, and biased clicks cannot tell: on a sparse log they
-ranked candidates the wrong way round. With a random sample, `unskew run --method auto --unbiased FILE`
-chooses on it and ships a debiased ensemble if it beats the naive one beyond noise, and the mean of both if
-it is likelier ahead than not; without one,
-`unskew plan-random` says how many random impressions would decide ([choosing](choosing.md)). If you need
-the *level* right (bids, budgets, forecasts), weight by calibrated, cross-fitted propensities (SNIPS, DR-JL,
-MRDR), and look at the effective sample size first. Never choose on a test set; where the tables below show
-no mark, the methods cannot be separated on data of this size, and the simplest is the best.
-
 {sections}
 """
 
@@ -99,9 +73,7 @@ def skeleton() -> str:
     sections = []
     for protocol, presets in ORDER.items():
         sections.append(f"## {HEADS[protocol]}\n\n{section(f'{protocol} facts', NOT_YET)}")
-        for preset in presets:
-            text = NEEDS_DATA if preset == "table-kuairand" else NOT_YET
-            sections.append(f"### {preset}\n\n{section(f'{protocol} {preset}', text)}")
+        sections += [f"### {preset}\n\n{section(f'{protocol} {preset}', NOT_YET)}" for preset in presets]
     return SKELETON.format(
         reading_paper=section("paper reading", NOT_YET),
         reading_honest=section("honest reading", NOT_YET),
@@ -119,10 +91,13 @@ def write_page(path: Path, folder: Path) -> None:
     texts = {f"{protocol} facts": _facts(result)}
     if result["tables"]:
         lines = readings(result, read_tables(folder))
-        texts[f"{protocol} reading"] = "\n".join(f"- {line}" for line in lines)
+        texts[f"{protocol} reading"] = "\n\n".join(
+            (in_short(result), "\n".join(f"- {line}" for line in lines))
+        )
     for name, tables in result["tables"].items():
-        texts[f"{protocol} {name}"] = "\n\n".join(map(_shown, tables))
-    for svg in sorted(folder.glob("fig-*.svg")):
+        if name in ORDER[protocol]:
+            texts[f"{protocol} {name}"] = tables[0]
+    for svg in (svg for svg in sorted(folder.glob("fig-*.svg")) if svg.stem in ORDER[protocol]):
         (path.parent / FIGURES).mkdir(parents=True, exist_ok=True)
         file = f"{protocol}-{svg.name}"
         with whole_file(path.parent / FIGURES / file) as beside:
@@ -133,10 +108,26 @@ def write_page(path: Path, folder: Path) -> None:
         beside.write_text(with_sections(page, texts), encoding="utf-8")
 
 
-def _shown(table: dict[str, Any]) -> str:
-    columns, rows = tuple(table.pop("columns")), tuple(map(tuple, table.pop("rows")))
-    shown = Table(columns=columns, rows=rows, **table)
-    return f"{shown.markdown()}\n\n*{shown.caption}*" if shown.caption else shown.markdown()
+SHORT = ("auc", "dcg@4")
+"""Metrics of the table in front."""
+
+
+def in_short(result: dict[str, Any]) -> str:
+    """Return the table in front: the main methods with raw and with Platt-scaled propensities."""
+    rows: dict[str, dict[str, Compared]] = {}
+    for name in ("table-ips", "table-dr"):
+        for each in map(Compared.read, result["comparisons"].get(name, ())):
+            if each.source in ("", "raw", "platt"):
+                rows.setdefault(f"{each.method} {each.source}".strip(), {})[each.metric] = each
+    lines = []
+    for name, of in rows.items():
+        shown = [of[metric] for metric in SHORT if metric in of]
+        cells = [(f"{each.mean:.4f}", f"± {each.std or math.nan:.4f}", each.paper_mean) for each in shown]
+        lines.append((name, *(cell for mean, std, paper in cells for cell in (Cell(mean, aside=std), paper))))
+    columns = ("", *(name for metric in SHORT for name in (metric, f"{metric}, paper")))
+    title = f"{result['dataset']}, {result['protocol']} protocol, {result['seeds']} seeds"
+    table = Table(title, columns, lines)
+    return f"**{table.title}**\n\n{table.markdown()}"
 
 
 def with_sections(page: str, texts: dict[str, str]) -> str:
@@ -153,8 +144,7 @@ def with_sections(page: str, texts: dict[str, str]) -> str:
 
 def _facts(result: dict[str, Any]) -> str:
     lines = [f"- {name}: `{value}`" for name, value in result["facts"].items()]
-    lines += [f"- data: {result['dataset']}, {result['seeds']} seeds"]
-    return "\n".join([*lines, *(f"- {line}" for line in (*result["labels"], *result["notes"]))])
+    return "\n".join([*lines, f"- data: {result['dataset']}, {result['seeds']} seeds"])
 
 
 CLOSE = 3.0

@@ -267,7 +267,9 @@ class TestPage:
         page.parent.mkdir()
         make_results.write_page(page, paper.config.out)
         text = page.read_text(encoding="utf-8")
-        page.write_text(text.replace("## Which method", "A person's sentence.\n\n## Which method"))
+        page.write_text(
+            text.replace("## The paper protocol", "A person's sentence.\n\n## The paper protocol")
+        )
         make_results.write_page(page, honest.config.out)
         text = page.read_text(encoding="utf-8")
         assert "A person's sentence." in text
@@ -276,8 +278,10 @@ class TestPage:
         assert (page.parent / "figures" / "honest-fig-reliability.svg").is_file()
         assert "(figures/honest-fig-reliability.svg)" in text
         for result in (paper, honest):
-            for shown in (each for tables in result.tables.values() for each in tables):
-                assert shown.markdown() in text
+            shown = {name: tables[0] for name, tables in result.tables.items()}
+            for name in make_results.ORDER[result.config.protocol]:
+                assert name not in shown or shown[name].markdown() in text
+        assert "**synthetic, paper protocol, 2 seeds**\n\n|  | auc | auc, paper |" in text
         assert "What the leak does: DCG@2 of the naive model is" in text
         make_results.write_page(page, honest.config.out)
         assert page.read_text(encoding="utf-8") == text

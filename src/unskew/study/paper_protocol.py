@@ -23,6 +23,7 @@ from unskew.propensity import DualFocal, MCDropout, Propensity, Uncertainty, mak
 from unskew.run.protocol import Protocol, ProtocolName
 from unskew.study import legacy
 from unskew.study.legacy_propensity import DualFocalOnProbabilities, LegacyPropensity
+from unskew.study.presets import PAPER
 
 BATCH = 1024
 DROPOUT = 0.2
@@ -48,30 +49,7 @@ MOST_CELLS = 1 << 21
 NO_CLIP = 1e-12
 """The published IPS clips nothing."""
 
-SWITCHES = {
-    "sampled_negatives": "propensities trained on clicks and as many sampled negatives (1:1)",
-    "negatives_once": "those negatives drawn once for all epochs",
-    "no_offset": "no logit offset, so scores are not propensities over D",
-    "spare_tenth": "a tenth of the training pairs spared for logging, and counted as training pairs after",
-    "propensity_epochs_fixed": "the propensity trained for a fixed number of epochs, last weights kept",
-    "embedding_dropout": "dropout of 0.2 on the propensity's embeddings too (its later version)",
-    "models_of_first_version": "conversion models without it (the first version; which was used is unknown)",
-    "platt_in_sample": "calibrator fitted on training clicks and fresh negatives",
-    "platt_dropout": "dropout left on in the scores that are calibrated",
-    "ece_in_sample": "ECE measured on training clicks and fresh negatives, 1:1",
-    "dual_focal_on_probabilities": "dual focal loss takes probabilities for logits, and its score for p",
-    "model_epochs_fixed": "conversion models trained for a fixed number of epochs, no validation",
-    "baseline_on_nine_tenths": "the baseline trains on 90 % of the clicks, weighted methods on all",
-    "no_clip": "no clipping of propensities",
-    "sum_reduction": "losses summed over a batch, so weight decay is as many times weaker",
-    "scripts_weight_decay": "weight decay of the scripts (0, 10⁻³, 10⁻² for MRDR), not the paper's 10⁻⁴",
-    "dr_six_to_one": "doubly robust batches of 1 click to 6 unclicked pairs drawn once, without rescaling",
-    "imputation_by_cross_entropy": "imputer trained by the weighted cross-entropy, weights not normalised",
-    "imputer_dropout": "dropout left on in the imputer that the prediction reads",
-    "mrdr_clamp": "MRDR's imputation weights clamped at 5",
-    "mrdr_copy_per_batch": "MRDR's imputer given the prediction's weights before every batch",
-    "test_as_shipped": "test set as shipped, with the pairs that were clicked in training",
-}
+SWITCHES: dict[str, str] = PAPER["switches"]
 """The deviations of the published code by name, and what each does; reversed, the honest thing is done."""
 
 
@@ -102,13 +80,13 @@ class Paper(Protocol):
                 )
 
     def does(self, switch: str) -> bool:
-        """Whether it is done as published."""
+        """Return whether it is done as published."""
         assert switch in SWITCHES, switch
         return switch not in self.reverse
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """A line for each switch."""
+        """Return a line for each switch."""
         return tuple(
             f"paper protocol{'' if self.does(name) else ', REVERSED'}: {text} [{name}]"
             for name, text in SWITCHES.items()
@@ -116,16 +94,16 @@ class Paper(Protocol):
 
     @property
     def clip(self) -> Clip:
-        """None at all, as published."""
+        """Return no clip, as published."""
         return NO_CLIP if self.does("no_clip") else super().clip
 
     @property
     def test_protocol(self) -> ProtocolName:
-        """As shipped, unless that is reversed."""
+        """Return the protocol of the test set: as shipped, unless that is reversed."""
         return "paper" if self.does("test_as_shipped") else "honest"
 
     def uncertainty(self, name: str) -> Uncertainty | None:
-        """An uncertainty method as the published code has it; None for ``"none"``."""
+        """Return an uncertainty method as the published code has it; None for ``"none"``."""
         if name == MCDropout.name and self.does("embedding_dropout"):
             return MCDropout(layers="embedding")
         if name == DualFocal.name and self.does("dual_focal_on_probabilities"):
@@ -135,7 +113,7 @@ class Paper(Protocol):
     def propensity(
         self, backbone: Backbone, calibrator: Calibrator | None = None, uncertainty: str = "none"
     ) -> Propensity:
-        """The propensity estimator, untrained; a backbone that is not NeuMF stays as it is."""
+        """Return the propensity estimator, untrained; a backbone that is not NeuMF stays as it is."""
         options: dict[str, Any] = {}
         if self.does("sampled_negatives"):
             options |= {
@@ -159,7 +137,7 @@ class Paper(Protocol):
         )
 
     def further_figures(self, propensity: Propensity, log: Log) -> dict[str, list[float]]:
-        """Figures over every pair of a small D at the true rate, whatever the switches measure on."""
+        """Return figures over every pair of a small D at the true rate, whatever the switches measure on."""
         if log.space != "matrix" or log.population_size > MOST_CELLS:
             return {}
         click = np.zeros(log.population_size)
@@ -174,16 +152,16 @@ class Paper(Protocol):
         }
 
     def method(self, name: str, backbone: Backbone, density: float) -> Debiaser:
-        """A debiaser, untrained; one that the published code does not have is as it is."""
+        """Return a debiaser, untrained; one that the published code does not have is as it is."""
         used = backbone if self.does("models_of_first_version") else _with_embedding_dropout(backbone)
         made = make_method(name, backbone=used, **self.method_options(name, density=density))
         return legacy.as_published(made, *self.deviations(name))
 
     def validation(self, data: Dataset) -> None:
-        """None: what is chosen at all is chosen on clicks."""
+        """Return no validation log: what is chosen at all is chosen on clicks."""
 
     def method_options(self, method: str, *, density: float) -> dict[str, Any]:
-        """Parameters of a debiaser; none for methods that the published code does not have.
+        """Return the parameters of a debiaser; none for methods that the published code does not have.
 
         Parameters
         ----------
@@ -211,14 +189,14 @@ class Paper(Protocol):
         return options
 
     def deviations(self, method: str) -> tuple[type[Debiaser], ...]:
-        """What the published code of a method does that no parameter of it says."""
-        found: list[type[Debiaser]] = []
+        """Return what the published code of a method does that no parameter of it says."""
+        kinds: list[type[Debiaser]] = []
         if method in ("dr-jl", "mrdr"):
             if self.does("dr_six_to_one"):
-                found += [legacy.AveragedTogether, legacy.UnclickedOnce]
+                kinds += [legacy.AveragedTogether, legacy.UnclickedOnce]
             if self.does("imputer_dropout"):
-                found.append(legacy.NoisyImputer)
-        return tuple(found)
+                kinds.append(legacy.NoisyImputer)
+        return tuple(kinds)
 
     def _joint_learning(self, method: str, density: float, decay: float) -> dict[str, Any]:
         options: dict[str, Any] = {"imputation_weight_decay": decay}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any, Literal
 
 from unskew.base.errors import ParameterError
@@ -17,16 +19,16 @@ Kind = Literal["propensities", "methods", "efficiency", "switches", "figure"]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a row's propensities come from.
+    """The origin of a row's propensities.
 
     Parameters
     ----------
     key
-        As the paper's tables name it.
+        Its name in the paper's tables.
     propensity
         The name of the model in a grid: ``"neumf"``, an uncertainty method, or ``"constant"``.
     calibrator
-        What is fitted on its scores.
+        The calibrator that is fitted on its scores.
     """
 
     key: str
@@ -36,26 +38,16 @@ class Source:
 
     @property
     def name(self) -> str:
-        """As a method of a grid names the set of propensities."""
+        """Return the name that a method of a grid has for the set of propensities."""
         return f"{self.propensity} {self.calibrator}"
 
 
-SOURCES = {
-    source.key: source
-    for source in (
-        Source("raw", "raw"),
-        Source("mc_dropout", "MC dropout", "mc-dropout"),
-        Source("deep_ensemble", "deep ensemble", "deep-ensemble"),
-        Source("batch_ensemble", "BatchEnsemble", "batch-ensemble"),
-        Source("dual_focal", "dual focal loss", "dual-focal"),
-        Source("platt", "Platt scaling", calibrator="platt"),
-        Source("temperature", "temperature", calibrator="temperature"),
-        Source("beta", "beta", calibrator="beta"),
-        Source("isotonic", "isotonic", calibrator="isotonic"),
-        Source("histogram", "histogram", calibrator="histogram"),
-        Source("constant", "constant", "constant"),
-    )
-}
+PAPER: dict[str, dict[str, Any]] = tomllib.loads(
+    files("unskew.study").joinpath("paper.toml").read_text(encoding="utf-8")
+)
+"""Sources, presets and switches as data."""
+
+SOURCES = {key: Source(key, **values) for key, values in PAPER["sources"].items()}
 
 NOISY = Source("noisy", "raw with dropout on", "noisy")
 """What the published code calibrates: one pass with dropout left on."""
@@ -78,7 +70,7 @@ def propensities_of(sources: Iterable[Source]) -> list[dict[str, Any]]:
     calibrators: dict[str, list[str]] = {}
     for source in sources:
         calibrators.setdefault(source.propensity, []).append(source.calibrator)
-    return [{"key": key, **MODELS.get(key, {}), "calibrators": found} for key, found in calibrators.items()]
+    return [{"key": key, **MODELS.get(key, {}), "calibrators": names} for key, names in calibrators.items()]
 
 
 PAPER_SOURCES = ("raw", "mc_dropout", "deep_ensemble", "dual_focal", "platt")
@@ -135,14 +127,14 @@ class Preset:
     title: str
     kind: Kind
     published: str = ""
-    methods: tuple[str, ...] = ()
+    methods: Sequence[str] = ()
     only_with: Mapping[str, str] = field(default_factory=dict)
-    given: tuple[str, ...] = ()
+    given: Sequence[str] = ()
     only: str | None = None
     in_all: bool = True
 
     def rows_of(self, method: str, protocol: ProtocolName) -> tuple[str, ...]:
-        """The rows of a method: sources, or ``ALONE`` where it takes no propensities."""
+        """Return the rows of a method: sources, or ``ALONE`` where it takes no propensities."""
         if method in self.only_with:
             return (self.only_with[method],)
         if METHODS[method].needs_propensity or method in self.given:
@@ -150,59 +142,7 @@ class Preset:
         return (ALONE,)
 
 
-PRESETS = {
-    preset.name: preset
-    for preset in (
-        Preset("table-ece", "Calibration of the propensities", "propensities", "ece"),
-        Preset("table-ips", "IPS", "methods", "overall_ips", ("naive", "ips")),
-        Preset("table-dr", "Doubly robust methods", "methods", "dr", ("dr-jl", "mrdr")),
-        Preset(
-            "table-kuairand",
-            "KuaiRand",
-            "methods",
-            "kuairand",
-            ("ips", "dr-jl", "mrdr"),
-            only="kuairand",
-        ),
-        Preset(
-            "table-sota",
-            "Calibrated MRDR beside later methods",
-            "methods",
-            "sota",
-            ("gpl", "cdr", "dr-v2", "escm2-dr", "mrdr"),
-            only_with={"mrdr": "platt", "cdr": "raw"},
-        ),
-        Preset(
-            "table-grid",
-            "Every method of the paper with every propensity",
-            "methods",
-            "",
-            (
-                "naive",
-                "eib",
-                "esmm",
-                "gpl",
-                "ips",
-                "snips",
-                "dr",
-                "dr-jl",
-                "mrdr",
-                "cdr",
-                "ips-v2",
-                "dr-v2",
-                "escm2-ips",
-                "escm2-dr",
-            ),
-            given=("ips-v2", "dr-v2", "escm2-ips", "escm2-dr"),
-            in_all=False,
-        ),
-        Preset("table-efficiency", "Time of training and inference", "efficiency", "efficiency"),
-        Preset("table-switches", "One deviation of the published code at a time", "switches", "ece"),
-        Preset("fig-reliability", "Reliability of the propensities", "figure"),
-        Preset("fig-histogram", "Propensities of clicked and of unclicked pairs", "figure"),
-        Preset("fig-ece-vs-performance", "ECE and what it says of the model", "figure", methods=("ips",)),
-    )
-}
+PRESETS = {name: Preset(name, **values) for name, values in PAPER["presets"].items()}
 ALL = "all"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -218,7 +218,10 @@ def write_folder(result: Reproduced) -> None:
             "labels": list(result.labels),
             "notes": result.notes,
             "seeds": result.config.seeds,
-            "tables": {name: [asdict(shown) for shown in tables] for name, tables in result.tables.items()},
+            "tables": {
+                name: [f"{table.markdown()}\n\n*{table.caption}*" for table in tables]
+                for name, tables in result.tables.items()
+            },
             "comparisons": {name: [each.to_dict() for each in of] for name, of in result.comparisons.items()},
             "correlations": [vars(each) for each in result.correlations],
         },
