@@ -343,7 +343,7 @@ def test_a_full_disk_is_a_warning_and_training_goes_on(tmp_path, log, monkeypatc
         raise OSError(28, "No space left on device")
 
     with Checkpoint(tmp_path, every=0):
-        monkeypatch.setattr("unskew.training.state_files.write_sealed", full)
+        monkeypatch.setattr("unskew.training.state_files.write_tensors", full)
         with pytest.warns(CheckpointWarning, match=r"\(No space left on device\); training goes on"):
             found = bits(fit_ips(log), log)
         monkeypatch.undo()

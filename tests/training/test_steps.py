@@ -23,8 +23,7 @@ from unskew.training import (
     samplers,
     steps,
 )
-from unskew.training.snapshot import optimiser_parts, result_parts
-from unskew.training.stateful import restore, tensors_of
+from unskew.training.stateful import restore, result_parts, tensors_of
 from unskew.training.steps import CapturedSteps, EagerSteps
 
 SEEDS = (3, 8)
@@ -123,7 +122,7 @@ class TestPlayedOnACPU:
         def made(start=None):
             network = NeuMF(dim=16, layers=(16, 16, 16)).build(matrix_log.schema, SEEDS)
             adam = loop.adam(network, "network", Schedule(1, 0.01, 1e-4, None), 64)
-            parts = {**result_parts({"network": network}, None), **optimiser_parts({"network": adam})}
+            parts = {**result_parts({"network": network}, None), "optimiser/network": adam}
             step = Step(
                 "fit", lambda each: cross_entropy(each.click, network(each.rows)).mean(-1), ("network",)
             )

@@ -46,6 +46,7 @@ from unskew.training.inference import logits
 from unskew.training.means import weighted_mean
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
 from unskew.training.reader import Reader
+from unskew.training.stateful import under
 from unskew.training.validation import ValidationLoss
 from unskew.training.warm_start import WarmStart
 
@@ -181,11 +182,11 @@ class Trained:
         value, tensors = packed
         networks = job.untrained(method, replicas, drawn=False)
         for name, network in networks.items():
-            network.load_state_dict(_under(f"network {name} ", tensors))
+            network.load_state_dict(under(tensors, f"network {name} "))
         data = _observed(job, given, replicas)
         training, _ = data.split(job.held_out, job.by, job.ends)
         setting = _setting(method, job, data, training, networks, given)
-        setting.restore(_under("setting ", tensors))
+        setting.restore(under(tensors, "setting "))
         return cls(
             networks=networks,
             setting=setting,
@@ -217,11 +218,6 @@ def _observed(job: Job, given: GivenPropensities | None, replicas: Sequence[Repl
         job.device,
         parts=tuple(each.part for each in replicas),
     )
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors whose names begin so, by the rest of their names."""
-    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
 
 
 def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:

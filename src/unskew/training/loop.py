@@ -20,8 +20,7 @@ from unskew.training.checkpoint import Call, checkpoint_in_effect
 from unskew.training.dense_adam import DenseAdam
 from unskew.training.row_adam import RowAdam, is_lazy, rows_table
 from unskew.training.samplers import Sampler
-from unskew.training.snapshot import Place, optimiser_parts, result_parts
-from unskew.training.stateful import Parts, Stateful, copy_back, restore, tensors_of
+from unskew.training.stateful import Parts, Stateful, copy_back, restore, result_parts, tensors_of, under
 from unskew.training.steps import (
     START,
     After,
@@ -194,22 +193,22 @@ def _train(
     # Of one epoch there is nothing to choose.
     selects = validate is not None and schedule.patience is not None and (schedule.epochs > 1 or keeps_start)
     keeper = BestWeights(networks, replicas) if selects else None
-    parts = {**result, **optimiser_parts(optimisers), **({} if keeper is None else {"best": keeper})}
-    place = Place()
+    parts = {**result, **{f"optimiser/{name}": each for name, each in optimisers.items()}}
+    parts |= {} if keeper is None else {"best": keeper}
+    place, position = (0, 0), START
     if call is not None and (resumed := _resumed(call, parts, _device(networks))) is not None:
-        place, history = resumed
-        tracker.go_on(place.epoch)
+        place, position, history = resumed
+        tracker.go_on(place[0])
     elif keeps_start and keeper is not None and validate is not None:
         with evaluating(networks.values()):
             history.start = _offered(validate(), keeper)
     if keeper is not None:
         tracker.may_end(_least_left(history, schedule))
-    for epoch in range(place.epoch, schedule.epochs):
+    for epoch in range(place[0], schedule.epochs):
         for number, (each, executor) in enumerate(zip(passes, executors, strict=True)):
-            if (epoch, number) < (place.epoch, place.number):
+            if (epoch, number) < place:
                 continue
-            goes_on = (epoch, number) == (place.epoch, place.number)
-            start = place.position if goes_on else START
+            start = position if (epoch, number) == place else START
             if each.before is not None and start is START:
                 with evaluating(networks.values()):
                     each.before()
@@ -253,21 +252,29 @@ def _device(networks: Mapping[str, nn.Module]) -> torch.device:
     return next(p.device for network in networks.values() for p in network.parameters())
 
 
-def _resumed(call: Call, parts: Parts, device: torch.device) -> tuple[Place, History] | None:
-    """Bring all parts back to the last state of a training that was running, which nothing keeps then: it is
-    as large as they are."""
+def _resumed(
+    call: Call, parts: Parts, device: torch.device
+) -> tuple[tuple[int, int], Position, History] | None:
+    """Bring all parts back to the last state of a training that was running; return how far it was.
+
+    That is the epoch and the number of the pass, the position in the pass, and the history.
+    """
     saved = call.latest()
     if saved is None:
         return None
     restore(parts, saved.tensors)
-    return Place.of(saved, device), History(**saved.facts["history"])
+    facts = saved.facts
+    sums = {name: total.to(device) for name, total in under(saved.tensors, "sums/").items()}
+    position = Position(facts["block"], facts["step"], facts["taken"], sums)
+    return (facts["epoch"], facts["pass"]), position, History(**facts["history"])
 
 
-def _save(call: Call, parts: Parts, history: History, epoch: int, number: int, position: Position) -> None:
-    """Between two steps: a state for the checkpoint, where it is time for one."""
+def _save(call: Call, parts: Parts, history: History, epoch: int, number: int, at: Position) -> None:
+    """Write a state for the checkpoint between two steps, where it is time for one."""
     if call.is_due:
-        place = Place(epoch, number, position)
-        call.save({"history": history.to_dict(), **place.facts()}, {**tensors_of(parts), **place.tensors()})
+        place = {"epoch": epoch, "pass": number, "block": at.block, "step": at.step, "taken": at.taken}
+        sums = {f"sums/{name}": total for name, total in at.sums.items()}
+        call.save({"history": history.to_dict(), **place}, {**tensors_of(parts), **sums})
 
 
 class _Watched:
