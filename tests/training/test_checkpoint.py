@@ -20,7 +20,7 @@ import unskew as us
 from unskew.base.errors import CheckpointWarning, ParameterError, RunFolderError
 from unskew.debias import Debiaser
 from unskew.propensity.logistic import Likelihood
-from unskew.training.checkpoint import Call, Checkpoint, difference, once
+from unskew.training.checkpoint import Call, Checkpoint, difference
 from unskew.training.state_files import DamagedStateError, StateFiles
 
 SMALL = us.NeuMF(dim=2, layers=(4,), dropout=0.3)
@@ -381,20 +381,6 @@ def test_no_state_is_written_before_it_is_time(tmp_path, log):
     with patient:
         fit_ips(log)
     assert patient.states == 1, "the end of the training"
-
-
-def test_a_value_is_made_once(tmp_path):
-    made = iter((4, 5))
-    assert once("size", lambda: next(made)) == 4
-    checkpoint = Checkpoint(tmp_path)
-    checkpoint.open()
-    with checkpoint.in_effect():
-        assert once("size", lambda: next(made)) == 5
-    checkpoint.close()
-    checkpoint.open()
-    with checkpoint.in_effect():
-        assert once("size", lambda: pytest.fail("it is made again")) == 5
-    checkpoint.close()
 
 
 @pytest.mark.parametrize("every", ["often", "5", "-1m"])

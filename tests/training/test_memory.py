@@ -17,7 +17,7 @@ from unskew.data.vocabulary import Vocabulary
 from unskew.debias import fit
 from unskew.propensity import network
 from unskew.training import History, in_groups, join_histories, memory, train
-from unskew.training.memory import Size, available_memory, replicas_at_once, size_of
+from unskew.training.memory import Size, replicas_at_once, size_of
 
 
 def limited_to(most: int, seen: list[int] | None = None):
@@ -209,50 +209,23 @@ def test_networks_that_get_the_weights_of_others_are_not_drawn(log, monkeypatch)
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def gigabytes(monkeypatch):
-    """So much memory that can be used on a CPU."""
-
-    def limit(usable: float) -> None:
-        monkeypatch.setattr(memory, "available_memory", lambda: int(usable * 1e9 / memory.USABLE))
-
-    return limit
-
-
 class TestEstimate:
-    def test_all_at_once_where_weights_gradients_moments_and_best_weights_fit(self, gigabytes):
-        gigabytes(10.0)
-        assert replicas_at_once(50, Size(10_000_000), CPU) == 50
+    @pytest.mark.parametrize(
+        ("trained", "groups"), [(20.0, [50]), (10.0, [50]), (9.9, [25, 25]), (2.0, [10] * 5), (0.1, [1] * 50)]
+    )
+    def test_groups_follow_from_sizes_alone_and_are_even(self, monkeypatch, trained, groups):
+        """50 networks of 40 MB: weights, gradients, two moments and best weights are 10 GB."""
+        monkeypatch.setattr(memory, "TRAINED_BYTES", round(trained * 1e9))
+        size = replicas_at_once(50, Size(10_000_000), CPU)
+        assert in_groups(50, lambda part: part.stop - part.start, size) == groups
 
-    @pytest.mark.parametrize(("usable", "groups"), [(9.9, 25), (5.0, 13), (2.61, 3), (2.21, 1)])
-    def test_else_as_many_as_fit_beside_the_weights_of_all(self, gigabytes, usable, groups):
-        gigabytes(usable)
-        with pytest.warns(UserWarning, match=rf"50 networks.*10 GB.*{groups} at a time"):
-            size = replicas_at_once(50, Size(10_000_000), CPU)
-        assert size == groups
-        assert 4e7 * (50 + 5 * size) <= usable * 1e9
-        # Not fewer than need be: groups of one more would not be fewer, or would not fit.
-        larger = 4e7 * (50 + 5 * (size + 1)) > usable * 1e9
-        assert larger or -(-50 // (size + 1)) == -(-50 // size)
-
-    def test_one_line_with_the_numbers_and_the_remedies_where_not_even_one_fits(self, gigabytes):
-        gigabytes(2.0)
-        with pytest.raises(TrainingError) as told:
+    def test_one_line_with_the_numbers_and_the_remedies_where_the_machine_is_too_small(self, monkeypatch):
+        monkeypatch.setattr(memory, "machine_memory", lambda: 5_000_000_000)
+        with pytest.raises(TrainingError, match=r"50 networks of 10,000,000 .* 5.4 GB to train, 17 at") as told:
             replicas_at_once(50, Size(10_000_000), CPU)
-        assert str(told.value) == (
-            "50 networks of 10,000,000 parameters take about 10 GB to train at once and 2.2 GB one by one,"
-            " but 2 GB of memory can be used. To fix: take fewer seeds or folds (crossfit), a smaller dim of"
-            " the backbone, or more memory."
-        )
-        gigabytes(0.1)
-        with pytest.raises(TrainingError, match=r"1 networks .* 0.2 GB to train at once, but 0.1 GB"):
-            replicas_at_once(1, Size(10_000_000), CPU)
-
-    def test_a_gpu_and_a_system_that_does_not_tell_are_tried(self, gigabytes, monkeypatch):
-        gigabytes(0.001)
+        assert "smaller dim" in told.value.remedy
+        assert replicas_at_once(20, Size(10_000_000), CPU) == 20
         assert replicas_at_once(50, Size(10_000_000), torch.device("cuda")) == 50
-        monkeypatch.setattr(memory, "available_memory", lambda: None)
-        assert replicas_at_once(50, Size(10_000_000), CPU) == 50
 
     @pytest.mark.parametrize("backbone", [us.NeuMF(dim=4, layers=(6, 5)), us.MF(dim=3), us.DCN()])
     def test_parameters_are_counted_without_building_the_network(self, backbone):
@@ -267,72 +240,30 @@ class TestEstimate:
         assert found.in_training == 5 * (512 * 4 + 1) + 4 * 513 * 4 + 3 * 513
 
 
-MACHINE = {"proc/meminfo": "MemTotal: 4000 kB\nMemFree: 10 kB\nMemAvailable: 3000 kB\n"}
-
-
-class TestAvailableMemory:
-    def put(self, root, files):
-        for name, text in files.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text, encoding="utf-8")
-        return available_memory(root)
-
-    def test_the_machine_alone(self, tmp_path):
-        assert self.put(tmp_path, MACHINE) == 3000 * 1024
-
-    def test_the_least_of_the_groups_above_it(self, tmp_path):
-        group = "sys/fs/cgroup/a/b"
-        files = {
-            "proc/self/cgroup": "0::/a/b\n",
-            f"{group}/memory.max": "max\n",
-            f"{group}/memory.current": "100\n",
-            "sys/fs/cgroup/a/memory.max": "900000\n",
-            "sys/fs/cgroup/a/memory.current": "500000\n",
-            "sys/fs/cgroup/a/memory.stat": "anon 1\ninactive_file 70000\n",
-        }
-        assert self.put(tmp_path, MACHINE | files) == 900_000 - 500_000 + 70_000
-
-    @pytest.mark.parametrize("path", ["/docker/abc", "/"])
-    def test_version_1_also_where_the_path_is_that_of_the_host(self, tmp_path, path):
-        files = {
-            "proc/self/cgroup": f"9:name=systemd:/\n8:cpu,memory:{path}\n",
-            "sys/fs/cgroup/memory/memory.limit_in_bytes": "2000000\n",
-            "sys/fs/cgroup/memory/memory.usage_in_bytes": "1900000\n",
-        }
-        assert self.put(tmp_path, MACHINE | files) == 100_000
-
-    def test_a_system_without_such_files_tells_by_its_pages(self, tmp_path):
-        found = available_memory(tmp_path)
-        assert found is None or found > 1 << 20
-
-
 @pytest.mark.parametrize(
     "options", [{"crossfit": 5}, {"crossfit": 2, "uncertainty": us.DeepEnsemble(members=3)}]
 )
-def test_a_propensity_whose_folds_do_not_fit_at_once_is_the_same(log, gigabytes, small_memory, options):
+def test_a_propensity_whose_folds_do_not_fit_at_once_is_the_same(log, small_memory, monkeypatch, options):
     at_once = us.Propensity(**PROPENSITY, **options).fit(log, seeds=2)
-    trained = small_memory(most=at_once.network_.replicas)
-    parameters = sum(p.numel() for p in us.MF(dim=4).build(log.schema, [0]).parameters())
     networks = at_once.network_.replicas
-    gigabytes(4 * parameters * (networks + 5 * 3) / 1e9)
-    with pytest.warns(UserWarning, match="3 at a time"):
-        in_parts = us.Propensity(**PROPENSITY, **options).fit(log, seeds=2)
+    trained = small_memory(most=networks)
+    parameters = sum(p.numel() for p in us.MF(dim=4).build(log.schema, [0]).parameters())
+    monkeypatch.setattr(memory, "TRAINED_BYTES", 4 * parameters * 5 * 3)
+    in_parts = us.Propensity(**PROPENSITY, **options).fit(log, seeds=2)
     assert max(trained) == 3
     assert sum(trained) == networks
     np.testing.assert_allclose(in_parts.predict_matrix_each(), at_once.predict_matrix_each(), atol=1e-5)
 
 
-def test_a_debiaser_that_does_not_fit_at_once_is_the_same(log, gigabytes):
+def test_a_debiaser_that_does_not_fit_at_once_is_the_same(log, monkeypatch):
     def fitted():
         model = us.IPS(backbone=us.MF(dim=4), epochs=3, learning_rate=0.02, patience=2)
         return model.fit(log, propensity=0.2, seeds=5)
 
     at_once = fitted()
     parameters = sum(p.numel() for p in us.MF(dim=4).build(log.schema, [0]).parameters())
-    gigabytes(4 * parameters * (2 * 5 + 5 * 2) / 1e9)
-    with pytest.warns(UserWarning, match="2 at a time"):
-        in_parts = fitted()
-    np.testing.assert_allclose(in_parts.predict_each(log), at_once.predict_each(log), atol=1e-5)
+    monkeypatch.setattr(memory, "TRAINED_BYTES", 4 * parameters * 5 * 2)
+    np.testing.assert_allclose(fitted().predict_each(log), at_once.predict_each(log), atol=1e-5)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system tells nothing of memory")
@@ -347,11 +278,11 @@ def test_what_was_freed_is_given_back_to_the_system():
     assert last.sum() == 10_000
 
 
-def test_seven_hundred_thousand_ids_are_answered_before_memory_is_taken(gigabytes, monkeypatch):
+def test_seven_hundred_thousand_ids_are_answered_before_memory_is_taken(monkeypatch):
     ids = {"users": Vocabulary.range(690_000, name="user"), "items": Vocabulary.range(10_000, name="item")}
     pairs = np.arange(300)
     log = us.Log.from_arrays(user=pairs * 2000, item=pairs * 30, conversion=pairs % 2, **ids)
-    gigabytes(16.0)
+    monkeypatch.setattr(memory, "machine_memory", lambda: 16_000_000_000)
     built, original = [], us.NeuMF.build
 
     def build(self, schema, *rest, **named):
@@ -360,7 +291,7 @@ def test_seven_hundred_thousand_ids_are_answered_before_memory_is_taken(gigabyte
         return network
 
     monkeypatch.setattr(us.NeuMF, "build", build)
-    with pytest.raises(TrainingError, match=r"50 networks of 89,610,945 .* 72.1 GB .* 16 GB"):
+    with pytest.raises(TrainingError, match=r"50 networks of 89,610,945 .* 22.2 GB .* 16 GB"):
         us.Propensity().fit(log, seeds=10)
     with pytest.raises(TrainingError, match=r"100 networks .* GB"):
         us.IPS().fit(log, propensity=0.1, seeds=100)

@@ -40,7 +40,6 @@ from unskew.training import (
     join_networks,
     train,
 )
-from unskew.training.checkpoint import once
 from unskew.training.held_out import BY_PAIR, Ends, HeldOut, Split
 from unskew.training.inference import logits
 from unskew.training.means import weighted_mean
@@ -265,7 +264,7 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
         # Beside a batch of O most methods read as large a part of D, or ``ratio`` times as large.
         batch_rows=round(method.batch_size * (1 + getattr(method, "ratio", 1.0))),
     )
-    size = once("replicas", lambda: replicas_at_once(len(job.replicas), of_one, job.device, kept=2))
+    size = replicas_at_once(len(job.replicas), of_one, job.device, kept=2)
     parts = in_groups(len(job.replicas), train_some, size)
     if len(parts) == 1:
         return parts[0]

@@ -52,7 +52,6 @@ from unskew.training import (
     resolve_device,
     train,
 )
-from unskew.training.checkpoint import once
 from unskew.training.inference import logits, probability_moments
 from unskew.training.memory import replicas_at_once, size_of
 from unskew.training.samplers import is_large, share_of_unclicked
@@ -259,7 +258,7 @@ class Propensity(BasePropensity):
         schema, seeds = self.log_.schema, self._seeds("propensity")
         of_one = size_of(lambda schema: [self._networks(schema, seeds[:1])], schema, self.batch_size)
         own = processes.share(len(seeds))
-        size = once("replicas", lambda: replicas_at_once(own.stop - own.start, of_one, self.device_))
+        size = replicas_at_once(own.stop - own.start, of_one, self.device_)
         # Where groups are trained one after the other, or elsewhere, each has networks of its own.
         at_once = own == slice(0, len(seeds)) and size >= len(seeds)
         whole = self._networks(schema, seeds, drawn=at_once)

@@ -1,8 +1,6 @@
 """Sizes that a run takes from its data, and how long it will take: a few training steps are timed.
 
 Logs of up to 2·10⁶ rows and 50,000 ids have the batches and widths of the paper. What is set by hand stays.
-How many replicas are trained at a time follows from free memory
-(:func:`unskew.training.memory.replicas_at_once`), which changes no model.
 ``docs/defaults.md`` argues for each rule.
 """
 

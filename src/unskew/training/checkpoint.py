@@ -2,8 +2,7 @@
 
 While a :class:`Checkpoint` is in effect, every call of :func:`unskew.training.train` is recorded. A call that
 is done has its weights and its history in the folder, and is read instead of run; the one that was running
-goes on from its last state. All else of a job is a function of its inputs and is done again, or is kept as a
-value where that is not so (:meth:`Checkpoint.once`).
+goes on from its last state. All else of a job is a function of its inputs and is done again.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -52,12 +51,6 @@ _current: ContextVar[Checkpoint | None] = ContextVar("checkpoint", default=None)
 def checkpoint_in_effect() -> Checkpoint | None:
     """The checkpoint in effect."""
     return _current.get()
-
-
-def once(what: str, make: Callable[[], Value]) -> Value:
-    """A plain value, as the checkpoint in effect has it (:meth:`Checkpoint.once`), or made."""
-    checkpoint = checkpoint_in_effect()
-    return make() if checkpoint is None else checkpoint.once(what, make)
 
 
 class JobDoneError(RunFolderError):
@@ -195,17 +188,6 @@ class Checkpoint:
         yield
         self._end(str(out))
         self.close()
-
-    def unfinished(self) -> Mapping[str, Any]:
-        """What the folder says of a job that is not done; nothing where there is none."""
-
-        def recorded() -> Mapping[str, Any]:
-            with suppress(DamagedStateError):
-                found = self.files.read(JOB).facts
-                return {} if found.get("status") == "done" else dict(found["about"])
-            return {}
-
-        return dict(processes.exchange(lambda: (recorded(), {}))[0][0])
 
     @property
     def so_far(self) -> str:
@@ -352,18 +334,6 @@ class Checkpoint:
         """The last training came to nothing, and another takes its place."""
         call.drop()
         self._calls -= 1
-
-    def once(self, what: str, make: Callable[[], Value]) -> Value:
-        """A plain value that must not change when the job goes on: made the first time, then kept.
-
-        It is one of the training that comes next; ``what`` it is must be a word.
-        """
-        name = f"value-{self._calls:04d}-{what}"
-        with suppress(DamagedStateError):
-            return cast(Value, self.files.read(name).facts["value"])
-        value = make()
-        self._try_to_write(name, {"value": value})
-        return value
 
     @property
     def is_due(self) -> bool:

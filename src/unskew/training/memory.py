@@ -7,14 +7,12 @@ import gc
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import torch
 
-from unskew.base import processes
 from unskew.base.errors import TrainingError
 from unskew.data import Schema
 from unskew.learners import Network
@@ -35,8 +33,8 @@ table that is trained by touched rows has no gradient of its size."""
 ROW_NUMBERS = 3
 """Of each row of such a table: the step it is at, that of its last gradient, its place in a batch."""
 
-USABLE = 0.8
-"""Share of the free memory that networks may take; batches, logs and other programs need some as well."""
+TRAINED_BYTES = 4 << 30
+"""Memory of weights, gradients, moments and best weights that are trained at a time on a CPU."""
 
 
 def in_groups(replicas: int, work: Callable[[slice], Result], size: int | None = None) -> list[Result]:
@@ -100,47 +98,41 @@ class Size(NamedTuple):
 
 
 def replicas_at_once(replicas: int, of_one: Size, device: torch.device, *, kept: int = 1) -> int:
-    """How many replicas a CPU's memory can train at a time, by what is free before it begins.
+    """Return how many replicas a CPU trains at a time: as many as take :data:`TRAINED_BYTES`.
 
-    bytes(g) = 4·(P·k·R + N·g), or 4·N·R for all at once: of R replicas of P parameters the weights are
-    kept, k times, and g are trained, each with N = :attr:`Size.in_training` numbers (5·P; 4·P in tables that
-    are trained by touched rows). A warning says where that is fewer than all. A GPU tells itself when its
-    memory is used up (:func:`in_groups`).
+    It follows from sizes alone, so that the memory or the load of a machine never changes a model. A GPU
+    tells itself when its memory is used up (:func:`in_groups`).
 
     Parameters
     ----------
     kept
-        k; 2 where groups are joined afterwards.
+        Copies of the weights of all replicas that are held beside those that are trained.
 
     Raises
     ------
     TrainingError
-        Not even one fits beside the weights of all.
+        The machine has less memory than that.
     """
-    available = available_memory() if device.type == "cpu" else None
-    if available is None:
+    if device.type != "cpu":
         return replicas
-    room = USABLE * available
-    weights, training = BYTES * of_one.parameters * kept * replicas, BYTES * of_one.in_training
-    everything = training * replicas
-    if everything <= room:
-        return replicas
-    size = int((room - weights) // training)
-    networks = f"{replicas} networks of {of_one.parameters:,} parameters"
-    need = f"{networks} take about {_gb(everything)} to train at once"
-    if size < 1:
-        one_by_one = f" and {_gb(weights + training)} one by one" * (replicas > 1)
+    training = BYTES * of_one.in_training
+    groups = min(-(-replicas * training // TRAINED_BYTES), replicas)
+    # As even as possible: the last group should not be a small rest.
+    size = -(-replicas // max(groups, 1))
+    need = training * size + (BYTES * of_one.parameters * kept * replicas if size < replicas else 0)
+    memory = machine_memory()
+    if need > memory:
         raise TrainingError(
-            f"{need}{one_by_one}, but {_gb(room)} of memory can be used",
+            f"{replicas} networks of {of_one.parameters:,} parameters take about {need / 1e9:.3g} GB to"
+            f" train, {size} at a time, and this machine has {memory / 1e9:.3g} GB",
             remedy="take fewer seeds or folds (crossfit), a smaller dim of the backbone, or more memory",
         )
-    # As even as possible: the last group should not be a small rest.
-    size = -(-replicas // -(-replicas // size))
-    warnings.warn(
-        f"{need}, but {_gb(room)} of memory can be used; training continues with {size} at a time",
-        stacklevel=4,
-    )
     return size
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory of the machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def size_of(build: Callable[[Schema], Sequence[torch.nn.Module]], schema: Schema, batch_rows: int) -> Size:
@@ -166,21 +158,6 @@ def _rows(table: ReplicaEmbedding) -> int:
     return table.weight.shape[0] * table.weight.shape[1]
 
 
-def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that a process may still take: the least of what the machine and its control groups leave, or
-    its share of it where several work together.
-
-    None where the system does not tell.
-
-    Parameters
-    ----------
-    root
-        Where ``proc`` and ``sys`` are.
-    """
-    left = [each for each in (_of_machine(root), *_of_groups(root)) if each is not None]
-    return min(left) // processes.on_this_machine() if left else None
-
-
 def give_back() -> None:
     """Give the system what was freed, and what Arrow and the C library hold on to for later.
 
@@ -190,63 +167,6 @@ def give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
-
-
-def _of_machine(root: Path) -> int | None:
-    for line in _lines(root / "proc/meminfo"):
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) << 10
-    names = os.sysconf_names if hasattr(os, "sysconf") else {}
-    if "SC_PHYS_PAGES" not in names:
-        return None
-    pages = os.sysconf("SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in names else "SC_PHYS_PAGES")
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _of_groups(root: Path) -> Iterator[int]:
-    """What each control group above this process (version 1 or 2) leaves of its limit."""
-    for line in _lines(root / "proc/self/cgroup"):
-        _, kinds, path = line.split(":", 2)
-        if kinds == "":
-            mount, limit, used = root / "sys/fs/cgroup", "memory.max", "memory.current"
-        elif "memory" in kinds.split(","):
-            mount, limit, used = (
-                root / "sys/fs/cgroup/memory",
-                "memory.limit_in_bytes",
-                "memory.usage_in_bytes",
-            )
-        else:
-            continue
-        group = mount / path.lstrip("/")
-        # In a container the path may be the host's; its own group is then the mount itself.
-        for folder in (group, *group.parents):
-            most, taken = _lines(folder / limit), _lines(folder / used)
-            if most and taken and most[0].isdigit():
-                yield max(0, int(most[0]) - int(taken[0]) + _cache(folder))
-            if folder == mount:
-                break
-
-
-def _cache(folder: Path) -> int:
-    """Bytes of files that a group holds in memory and would give back."""
-    for line in _lines(folder / "memory.stat"):
-        name, _, value = line.partition(" ")
-        if name in ("inactive_file", "total_inactive_file") and value.isdigit():
-            return int(value)
-    return 0
-
-
-def _lines(path: Path) -> list[str]:
-    """The lines of a file; none where there is no such file."""
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-
-
-def _gb(size: float) -> str:
-    return f"{size / 1e9:.3g} GB"
 
 
 def join_networks(parts: Sequence[Network], whole: Network) -> Network:
