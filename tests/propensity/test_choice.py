@@ -93,14 +93,6 @@ def test_work_is_rows_times_parameters():
     assert us.Propensity().work(small) < MOST_WORK["cpu"]
 
 
-def test_features_are_work_for_networks_that_read_them():
-    plain = us.load("impressions", n_rows=2000, n_users=100, n_items=40, test_rows=500).train
-    described = plain.with_features(["country", "price"])
-    ids, features = us.Propensity(backbone=us.MF(dim=4)), us.Propensity(backbone=us.DCN())
-    assert ids.work(described) == ids.work(plain)
-    assert features.work(described) > features.work(plain)
-
-
 def test_nothing_left_to_choose_is_an_error(log):
     network = {"mf": us.Propensity(backbone=us.MF(), crossfit=2)}
     with pytest.raises(TrainingError, match=r"no propensity could be fitted: mf was not tried"):
@@ -132,13 +124,6 @@ def test_an_unknown_name_is_told():
         make_propensity("lgbm")
 
 
-def test_trees_are_a_classifier_with_defaults(log):
-    trees = us.BoostedPropensity(crossfit=2).fit(log)
-    same = us.SklearnPropensity(estimator=us.BoostedPropensity().estimator, crossfit=2).fit(log)
-    assert trees.diagnose()["raw"]["auc"] == pytest.approx(same.diagnose()["raw"]["auc"], abs=0.03)
-    assert not trees.saves
-
-
 class TestColumn:
     def test_a_column_is_calibrated_out_of_fold(self, log):
         p = us.ColumnPropensity(column="half", crossfit=3).fit(log)
@@ -148,13 +133,6 @@ class TestColumn:
         both = p.predict_both_each(log)
         np.testing.assert_allclose(both.raw[0], log.columns["half"])
         assert both.calibrated[0].mean() == pytest.approx(log.density, rel=0.02)
-
-    def test_an_honest_column_stays_what_it_is(self, log):
-        theirs = log.columns["theirs"]
-        p = us.ColumnPropensity(column="theirs", calibrator=us.Platt()).fit(log)
-        assert np.abs(p.predict(log) - theirs).max() < 0.1
-        p = us.ColumnPropensity(column="theirs").fit(log)
-        assert np.abs(p.predict(log) - theirs).mean() < 0.02
 
     def test_what_cannot_be_used_is_told(self, log):
         with pytest.raises(DataError, match=r"the log has no column 'p'.*theirs, half, percent"):

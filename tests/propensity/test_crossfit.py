@@ -8,7 +8,7 @@ import torch
 
 from unskew.base.errors import ParameterError
 from unskew.propensity import logit_offset
-from unskew.propensity.crossfit import AUTO_RATIO, OUT, STOP, TRAIN, SplitDesign, resolve_ratio
+from unskew.propensity.crossfit import OUT, STOP, TRAIN, SplitDesign, resolve_ratio
 
 
 def shares(roles):
@@ -31,22 +31,6 @@ def test_cross_fitting_holds_every_slot_out_from_exactly_one_replica(folds):
     assert (held_out.sum(1) * folds == design.slots).all()
 
 
-@pytest.mark.parametrize("folds", [2, 3, 5, 10])
-def test_each_replica_of_a_cross_fit_stops_on_about_a_tenth_and_trains_on_the_rest(folds):
-    for roles in SplitDesign.of(folds).roles:
-        train, stop, out = shares(roles)
-        assert out == pytest.approx(1 / folds)
-        assert 0.05 <= stop <= 0.15
-        assert train + stop + out == pytest.approx(1)
-        assert train > 1 - 1 / folds - 0.16
-
-
-def test_roles_are_the_same_for_every_seed_with_clicks_in_all_slots():
-    design = SplitDesign.of(3)
-    roles = design.roles_of(torch.ones(2, design.slots))
-    assert torch.equal(roles, design.roles.repeat(2, 1))
-
-
 @pytest.mark.parametrize("folds", [None, 2, 5])
 @pytest.mark.parametrize("clicks", [4, 9, 30])
 def test_parts_without_a_click_get_one_that_would_have_trained_and_folds_stay(folds, clicks):
@@ -64,13 +48,6 @@ def test_parts_without_a_click_get_one_that_would_have_trained_and_folds_stay(fo
             else:
                 assert torch.equal(roles == OUT, planned == OUT)
             assert (roles[(roles != planned)] != TRAIN).all()
-
-
-@pytest.mark.parametrize("folds", [2, 5])
-def test_where_nothing_is_stopped_early_all_other_folds_train(folds):
-    stopped, design = SplitDesign.of(folds), SplitDesign.of(folds, stops=False)
-    assert torch.equal(design.roles == OUT, stopped.roles == OUT)
-    assert ((design.roles == TRAIN) == (stopped.roles != OUT)).all()
 
 
 @pytest.mark.parametrize("folds", [1, 0, -3])
@@ -98,13 +75,6 @@ def test_the_offset_turns_the_odds_of_the_sample_into_those_of_the_population():
     assert sample_odds * np.exp(logit_offset(ratio, clicks, cells)) == pytest.approx(
         clicks / (cells - clicks)
     )
-
-
-def test_auto_samples_only_a_huge_population():
-    assert resolve_ratio("auto", 100, most_cells=100) is None
-    assert resolve_ratio("auto", 101, most_cells=100) == AUTO_RATIO
-    assert resolve_ratio(None, 10**12, most_cells=100) is None
-    assert resolve_ratio(2, 10, most_cells=100) == 2.0
 
 
 @pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), "many"])

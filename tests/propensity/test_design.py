@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -12,8 +10,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 import unskew as us
 from contracts.feature_world import FEATURES, log_of, part, table
 from unskew.propensity.design import MOST_CODES, Design
-from unskew.propensity.logistic import Inputs, Likelihood
-from unskew.propensity.per_replica import ReplicaCells, TrainingCells
+from unskew.propensity.per_replica import ReplicaCells
 
 
 @pytest.fixture(scope="module")
@@ -77,23 +74,6 @@ def test_features_help_and_somebody_new_is_served(known, strangers, logistic):
     assert p.mean() == pytest.approx(strangers.click.mean(), rel=0.15)
 
 
-def test_saved_and_loaded_it_is_the_same(logistic, strangers, tmp_path):
-    logistic.save(tmp_path / "p")
-    loaded = us.load_propensity(tmp_path / "p")
-    np.testing.assert_array_equal(loaded.predict_each(strangers), logistic.predict_each(strangers))
-    np.testing.assert_array_equal(
-        loaded.predict_frame_each(part(table(), known=False)), logistic.predict_each(strangers)
-    )
-
-
-@pytest.mark.parametrize("inputs", [("popularity", "features"), ("features", "ids")])
-def test_classifiers_read_them_too(inputs, known, strangers):
-    estimator = LogisticRegression(max_iter=500)
-    p = us.SklearnPropensity(estimator=estimator, crossfit=2, inputs=inputs).fit(known)
-    assert roc_auc_score(known.click, p.predict(known)) > 0.6
-    assert roc_auc_score(strangers.click, p.predict(strangers)) > 0.6
-
-
 def test_in_the_matrix_it_reads_the_tables_of_users_and_items():
     data = us.load("synthetic", n_users=60, n_items=40, density=0.2, features="auto")
     p = us.LogisticPropensity(crossfit=2).fit(data.train)
@@ -136,21 +116,3 @@ def test_pairs_of_a_matrix_that_are_not_listed_count_for_users_without_any():
     (model,) = fitted.scorer_.models
     assert model.user[1] < np.quantile(model.user, 0.1)
     assert fitted.predict_matrix_each()[0, 1].mean() < 0.7 * fitted.predict_matrix_each().mean()
-
-
-def test_what_the_loss_works_with_of_users_is_made_for_a_part_of_them(monkeypatch):
-    """Columns of users times those of items, for all of them, would be most of the memory of a fit."""
-    monkeypatch.setattr("unskew.propensity.logistic.BLOCK", 500)
-    users, wide = 16_000, 40
-    random = np.random.default_rng(0)
-    user, item = np.arange(users), random.integers(10, size=users)
-    cells = TrainingCells(user, item, (item % 2).astype(float), np.zeros_like(user), user)
-    left, right = (random.random((size, wide), dtype=np.float32) for size in (users, 10))
-    likelihood = Likelihood(cells, Inputs(left, right, np.ones((wide, wide), bool)), ids=True, penalty=1.0)
-    theta = random.normal(size=len(likelihood.start)) / 100
-    likelihood.loss(theta)
-    tracemalloc.start()
-    likelihood.loss(theta)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < users * wide * 8 / 2

@@ -53,11 +53,6 @@ def test_rows_a_column_a_matrix_and_a_line_for_each_seed_are_the_same_numbers(lo
         np.testing.assert_array_equal(clicked, np.stack([p[log.clicked]] * 2))
 
 
-def test_one_number_is_for_all_pairs(log):
-    assert (given(log, 0.3).clicked == 0.3).all()
-    assert (given(log, np.float32(0.5), everywhere=True).everywhere == 0.5).all()
-
-
 def test_the_seeds_of_an_estimator_are_paired_with_those_of_the_model(log, estimator):
     each = estimator.predict_each(log)[:, log.clicked]
     np.testing.assert_array_equal(given(log, estimator).clicked, np.maximum(each, CLIP))
@@ -89,11 +84,6 @@ def test_what_the_clip_did_is_told(log):
     assert told.clipped == pytest.approx((p < CLIP).mean())
     assert told.largest == pytest.approx(1 / max(p.min(), CLIP))
     assert told.weight_check == pytest.approx((1 / p).sum() / log.population_size)
-
-
-def test_rows_without_a_click_need_no_propensity(log):
-    assert np.isnan(log.columns["p"]).any()
-    assert not np.isnan(given(log, "p").clicked).any()
 
 
 @pytest.mark.parametrize("wrong", [np.nan, -0.1, 1.1, np.inf])

@@ -9,7 +9,6 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 import unskew as us
-from unskew.offpolicy import off_policy_estimates
 from unskew.propensity import InSampleWarning
 
 KINDS = {
@@ -86,12 +85,6 @@ def test_a_loaded_propensity_is_taken_to_have_seen_the_clicks(data, tmp_path):
             warnings.simplefilter("always")
             model().fit(data.train, propensity=loaded)
         assert [each.category for each in seen].count(InSampleWarning) == told
-
-
-def test_an_estimate_from_clicks_tells_it_too(data):
-    propensity = us.PopularityPropensity(crossfit=None).fit(data.train)
-    with pytest.warns(InSampleWarning, match=TOLD):
-        off_policy_estimates(data.truth.conversion, data.train, propensity=propensity, held_out="all")
 
 
 def test_arrays_and_own_estimators_are_not_judged(data):

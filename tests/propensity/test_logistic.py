@@ -58,13 +58,6 @@ def test_is_scikit_learns_optimum_on_the_written_out_design(log, monkeypatch):
         np.testing.assert_allclose(found[fold == k], expected, rtol=1e-5)
 
 
-def test_the_usual_tolerance_is_far_inside_the_statistical_error(log, monkeypatch):
-    usual = us.LogisticPropensity(calibrator=None, crossfit=None).fit(log).predict_matrix_each()
-    monkeypatch.setattr(logistic, "GRADIENT_TOLERANCE", 1e-7)
-    exact = us.LogisticPropensity(calibrator=None, crossfit=None).fit(log).predict_matrix_each()
-    np.testing.assert_allclose(usual, exact, rtol=0.01)
-
-
 def test_a_search_that_never_settles_is_an_error_that_says_how_far_it_came(log, monkeypatch):
     monkeypatch.setattr(logistic, "MOST_STEPS", 2)
     with pytest.raises(TrainingError, match=r"a derivative is .* standard errors after 2 steps \(.*LIMIT"):
@@ -101,14 +94,6 @@ def test_ids_without_a_cell_cost_nothing_and_have_what_the_features_say(impressi
     np.testing.assert_allclose(large.predict(wide), small.predict(impressions), rtol=1e-6)
     known = large.predict_pairs_each([10**7] * 2, impressions.items.ids[:2], calibrated=False)
     assert ((known > 0) & (known < 1)).all()
-
-
-def test_pairs_beyond_the_grid_are_scored_alike(log, monkeypatch):
-    grid = us.LogisticPropensity(crossfit=2).fit(log).predict_matrix_each()
-    monkeypatch.setattr(logistic, "GRID_CELLS", 0)
-    np.testing.assert_allclose(
-        us.LogisticPropensity(crossfit=2).fit(log).predict_matrix_each(), grid, rtol=1e-3
-    )
 
 
 def test_finds_the_propensities_of_a_world_it_can_express():

@@ -42,14 +42,6 @@ def test_comes_close_to_the_truth_of_a_world():
     assert propensity.diagnose()["raw"]["weight_check"] == pytest.approx(1, abs=0.05)
 
 
-def test_the_same_with_or_without_the_clicked_pairs_of_the_sample(data, log):
-    shown = us.load("synthetic", n_users=80, n_items=60, density=0.12, seed=1, protocol="paper").test
-    assert len(shown) > len(data.test)
-    with_them = us.NaiveBayesPropensity(crossfit=2).fit(log, random_sample=shown)
-    without = us.NaiveBayesPropensity(crossfit=2).fit(log, random_sample=data.test)
-    np.testing.assert_allclose(with_them.predict_each(log), without.predict_each(log), rtol=1e-9)
-
-
 def test_says_what_it_saw_and_keeps_the_rest_for_the_test(data, log):
     propensity = us.NaiveBayesPropensity(sample_share=0.25, crossfit=2).fit(log, random_sample=data.test)
     seen = round(0.25 * len(data.test))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 import unskew as us
@@ -134,31 +133,6 @@ class TestDiagnosis:
         assert told["weight_check"] == pytest.approx(1, abs=0.15)
         assert told["ece"] < 2 * told["ece_floor"]
 
-    def test_another_log_brings_its_own_clicks(self, crossfitted, log):
-        half = log.take(np.arange(len(log)) % 2 == 0)
-        told = crossfitted.diagnose(half)["raw"]
-        assert told["weight_check"] < 0.7 * crossfitted.diagnose()["raw"]["weight_check"]
-        assert told["auc"] == crossfitted.diagnose()["raw"]["auc"]
-
-
-class TestImpressions:
-    def test_rows_are_the_population(self, impressions):
-        propensity = quick(crossfit=2, epochs=25).fit(impressions)
-        p = propensity.predict(impressions)
-        assert p.mean() == pytest.approx(impressions.density, rel=0.05)
-        assert propensity.held_out_sketches(calibrated=True)[0].rows == len(impressions)
-        assert propensity.diagnose()["calibrated"]["auc"] > 0.65
-
-
-class TestSeeds:
-    def test_fitting_twice_gives_the_same_bit_for_bit(self, log):
-        first, second = (quick(epochs=3, backbone=us.NeuMF(dim=4)).fit(log).predict(log) for _ in range(2))
-        np.testing.assert_array_equal(first, second)
-
-    def test_seeds_differ(self, crossfitted, log):
-        first, second = crossfitted.predict_each(log)
-        assert np.abs(first - second).max() > 1e-3
-
 
 def test_label_smoothing_moves_propensities_toward_one_half(log):
     plain, smoothed = (
@@ -188,12 +162,6 @@ def test_parameters_out_of_range_are_told(log, options, message):
         quick(**options).fit(log)
 
 
-@pytest.mark.parametrize("seeds", [0, -1, [], [1, 1], [-2]])
-def test_seeds_that_are_none_are_told(log, seeds):
-    with pytest.raises(ParameterError, match=r"seeds must be (a positive count or distinct|from 1 to)"):
-        quick().fit(log, seeds=seeds)
-
-
 @pytest.mark.parametrize(("crossfit", "clicks"), [(None, 2), (5, 4)])
 def test_too_few_clicks_to_hold_some_out_are_told(crossfit, clicks):
     log = us.Log.from_arrays(user=range(clicks), item=range(clicks))
@@ -221,15 +189,6 @@ def test_too_few_users_to_fold_by_are_told_instead_of_training_on_nothing_for_ev
         quick(fold_by="user").fit(log, seeds=[seed_that_holds_both_users_out])
 
 
-def test_nested_parameters_are_read_set_and_cloned():
-    propensity = us.Propensity(backbone=us.MF(dim=3))
-    assert propensity.get_params()["backbone__dim"] == 3
-    copy = clone(propensity).set_params(backbone__dim=9, epochs=2)
-    assert (copy.backbone.dim, copy.epochs, propensity.backbone.dim) == (9, 2, 3)
-    with pytest.raises(ParameterError, match="has no parameter 'dim'"):
-        propensity.set_params(crossfit__dim=3)
-
-
 @pytest.fixture(scope="module")
 def world():
     return us.load("synthetic", seed=2).train
@@ -245,10 +204,3 @@ def fitted(log, *, epochs=25, **options):
 def test_with_the_offset_sampled_negatives_recover_the_base_rate(world, ratio):
     mean = fitted(world, negatives=ratio).predict_matrix_each().mean()
     assert mean == pytest.approx(world.density, rel=0.1)
-
-
-def test_all_of_the_population_needs_no_offset(world):
-    propensity = fitted(world, negatives="auto", epochs=5)
-    assert propensity.ratio_ is None
-    assert propensity.offset_ == 0
-    assert propensity.predict_matrix_each().mean() == pytest.approx(world.density, rel=0.1)

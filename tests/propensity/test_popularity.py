@@ -47,11 +47,6 @@ def test_is_the_product_of_relative_click_rates_of_the_other_folds(log):
         np.testing.assert_allclose(found[~train], expected[~train], rtol=1e-9)
 
 
-def test_powers_of_zero_leave_the_base_rate(log):
-    flat = us.PopularityPropensity(user_power=0, item_power=0, crossfit=2, calibrator=None).fit(log)
-    np.testing.assert_allclose(flat.predict_matrix_each(), log.density, rtol=0.1)
-
-
 def test_no_user_without_clicks_has_an_infinite_weight(log):
     assert us.PopularityPropensity(crossfit=2).fit(log).predict_matrix_each().min() > 1e-4
     with pytest.raises(ParameterError, match="smoothing must be above 0"):

@@ -109,12 +109,6 @@ class TestBase(PropensityFixtures):
         for key, values in found.items():
             assert values == pytest.approx(expected[key]), key
 
-    def test_all_rows_of_a_pair_share_a_number(self, fitted, log):
-        expected = by_ids(fitted, log)
-        part = log.take(np.arange(len(log)) < len(log) // 2)
-        for key, values in by_ids(fitted, part).items():
-            assert values == pytest.approx(expected[key])
-
     def test_unknown_ids_are_told_or_nan(self, fitted, log):
         user, item = all_pairs(log)
         stranger = "nobody" if log.space == "impressions" else 999
@@ -174,10 +168,3 @@ class TestBase(PropensityFixtures):
         weights.write_bytes(weights.read_bytes()[:-3] + b"abc")
         with pytest.raises(UnskewError, match=r"propensity\.safetensors is damaged"):
             us.load_propensity(tmp_path / "p")
-
-    def test_without_a_calibrator_it_is_saved_and_loaded_too(self, log, tmp_path):
-        raw = self.make(crossfit=FOLDS, calibrator=None).fit(log, seeds=SEEDS)
-        raw.save(tmp_path / "p")
-        loaded = us.load_propensity(tmp_path / "p", device="cpu")
-        np.testing.assert_array_equal(loaded.predict_each(log), raw.predict_each(log))
-        np.testing.assert_array_equal(loaded.predict_each(log), loaded.predict_each(log, calibrated=False))

@@ -159,26 +159,6 @@ def test_features_of_rows_come_with_logs_and_frames_and_not_with_pairs():
         fitted.predict_pairs_each([0], [0])
 
 
-def test_position_and_naive_bayes_take_it_too():
-    log = impressions()
-    position = us.PositionPropensity(calibrator=us.Multicalibrated(segments=("page",)), crossfit=2).fit(log)
-    assert position.predict(log).shape == (len(log),)
-    clicks = matrix_log()
-    sample = matrix_log(seed=5)
-    bayes = us.NaiveBayesPropensity(calibrator=us.Multicalibrated(), crossfit=2, sample_share=0.5)
-    bayes.fit(clicks, random_sample=sample)
-    assert bayes.predict(clicks).shape == (len(clicks),)
-
-
-def test_a_model_reads_some_features_and_its_calibrator_others():
-    log = matrix_log().with_features(["user.gender", "item.gender"])
-    fitted = us.LogisticPropensity(
-        calibrator=us.Multicalibrated(segments=("item.gender",)), fields=("user.gender",), crossfit=2
-    ).fit(log)
-    assert [each.feature.name for each in fitted.encoders_.encoders] == ["user.gender"]
-    assert [each.name for each in fitted.calibrators_[0].columns_] == ["item.gender"]
-
-
 @pytest.mark.parametrize("features", [None, ["user.gender", "item.gender"]])
 def test_saved_and_loaded_it_gives_the_same_to_the_last_bit(tmp_path, features):
     log = matrix_log() if features is None else matrix_log().with_features(features)

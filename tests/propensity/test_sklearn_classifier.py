@@ -9,7 +9,6 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsClassifier
 
 import unskew as us
 from unskew.base.errors import DataError, ParameterError
@@ -21,16 +20,6 @@ def clicks_of(log):
     clicks = np.zeros(log.population_size)
     clicks[log.cell[log.clicked]] = 1
     return clicks
-
-
-def test_a_classifier_that_memorises_noise_knows_nothing_of_the_cells_it_holds_out():
-    log = us.load("synthetic", n_users=60, n_items=50, density=0.2, bias=0.0, seed=3).train
-    memorising = {"estimator": KNeighborsClassifier(1), "inputs": ("ids",), "calibrator": None}
-    click = clicks_of(log)
-    out = us.SklearnPropensity(**memorising, crossfit=2).fit(log).predict_matrix_each().ravel()
-    seen = us.SklearnPropensity(**memorising, crossfit=None).fit(log).predict_matrix_each().ravel()
-    assert roc_auc_score(click, out) < 0.55
-    assert roc_auc_score(click, seen) > 0.85
 
 
 def test_a_classifier_without_probabilities_is_calibrated(log):

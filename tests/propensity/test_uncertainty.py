@@ -10,14 +10,12 @@ from scipy.special import expit, logit
 
 import unskew as us
 from unskew.base.errors import ParameterError
-from unskew.base.progress import SILENT
-from unskew.data import Rows, Schema
+from unskew.data import Schema
 from unskew.learners import BatchEnsemble, NeuMF
 from unskew.learners.batch_ensemble import member_of
 from unskew.propensity import UNCERTAINTIES, make_uncertainty
 from unskew.propensity import network as network_module
-from unskew.propensity.crossfit import STOP
-from unskew.training import LookedUp, Pass, Sample, Schedule, Step, inference, train
+from unskew.training import LookedUp, inference
 
 SMALL = NeuMF(dim=6, layers=(8, 4), dropout=0.3, init_std=0.1)
 SEEDS = (4, 7)
@@ -126,32 +124,6 @@ class TestMCDropout:
         assert (propensity.predict_spread_each(log) > 0).all()
         assert active == [on]
 
-    def test_reading_twice_is_the_same_and_puts_the_network_back(self, dropped, log):
-        dropped.network_.train()
-        first = dropped.predict_each(log)
-        np.testing.assert_array_equal(dropped.predict_each(log), first)
-        assert all(module.training for module in dropped.network_.modules())
-
-    def test_it_trains_the_network_that_is_trained_without_it(self, dropped, log):
-        plain = quick().fit(log, seeds=SEEDS)
-        for name, weight in plain.network_.state_dict().items():
-            assert torch.equal(weight, dropped.network_.state_dict()[name]), name
-
-    def test_a_memory_budget_bounds_pairs_times_passes(self, dropped, monkeypatch):
-        from unskew.training.inference import probability_moments
-
-        network, sizes = dropped.network_, []
-        original = network.forward
-
-        def watched(rows, tower=None):
-            sizes.append(network.replicas * rows.shape[1])
-            return original(rows, tower)
-
-        monkeypatch.setattr(network, "forward", watched)
-        probability_moments(network, all_pairs(dropped), passes=5, budget=1000)
-        assert max(sizes) <= 1000
-        assert sum(sizes) == len(SEEDS) * 5 * dropped.cells_.population.size
-
     @pytest.mark.parametrize(
         ("backbone", "layers", "message"),
         [
@@ -205,18 +177,6 @@ class TestDeepEnsemble:
             own = ensemble.network_.state_dict()[name][::3]
             torch.testing.assert_close(own, weight, rtol=0, atol=1e-5)
 
-    def test_the_calibrator_is_fitted_on_the_mean(self, ensemble):
-        cells = torch.arange(ensemble.cells_.population.size)
-        slots = ensemble.cells_.population.slots(ensemble.folds_.split_seeds, ensemble.design_.slots).of(
-            cells[None]
-        )
-        click = ensemble.cells_.population.click(cells).numpy()
-        grid = np.linspace(0.05, 0.5, 10)
-        for seed in range(len(SEEDS)):
-            held_out = (ensemble.design_.roles[0, slots[seed]] == STOP).numpy()
-            expected = us.Platt().fit(raw(ensemble)[seed, held_out], click[held_out]).predict(grid)
-            np.testing.assert_allclose(ensemble.calibrators_[seed].predict(grid), expected, rtol=1e-2)
-
     def test_with_folds_each_cell_is_read_by_the_members_that_held_it_out(self, log):
         propensity = quick(us.DeepEnsemble(members=2), crossfit=3, epochs=2).fit(log, seeds=SEEDS)
         assert propensity.network_.replicas == len(SEEDS) * 3 * 2
@@ -226,17 +186,6 @@ class TestDeepEnsemble:
             own = np.take_along_axis(p[seed], fold[seed][None, None], axis=0)[0]
             np.testing.assert_allclose(raw(propensity)[seed], own.mean(0), atol=1e-7)
             np.testing.assert_allclose(spread(propensity, log)[seed], own.std(0), atol=1e-7)
-
-    def test_sampled_negatives_are_each_members_own(self, log, samplers):
-        propensity = quick(us.DeepEnsemble(members=2), negatives=1, epochs=1).fit(log)
-        (block,) = samplers[0].epoch(0)
-        clicked = propensity.cells_.population.click(block.cells) == 1
-        first, second = (set(row[~on].tolist()) for row, on in zip(block.cells, clicked, strict=True))
-        assert len(first & second) < 0.3 * len(first)
-
-    def test_it_may_be_of_matrix_factorisations(self, log):
-        propensity = quick(us.DeepEnsemble(members=3), backbone=us.MF(dim=4)).fit(log)
-        assert (propensity.predict_spread_each(log) > 0).all()
 
 
 class TestBatchEnsemble:
@@ -277,15 +226,6 @@ class TestBatchEnsemble:
                 plain.bias.copy_(own.bias[:, member].unsqueeze(1))
             return torch.sigmoid(dense(all_pairs(propensity)).double()).numpy()
 
-    def test_in_training_each_part_of_a_batch_is_its_members(self):
-        network = BatchEnsemble(base=SMALL, members=3).build(Schema.of_ids(9, 9), [1])
-        pairs = torch.arange(12).view(1, 12) % 9
-        network(Rows(user=pairs, item=pairs))[0, 4:8].sum().backward()
-        for name, parameter in network.named_parameters():
-            if name.endswith(("_side", "bias")):
-                assert not parameter.grad[0, [0, 2]].any(), name
-        assert network.tower["prediction"].head.bias.grad[0, 1].any()
-
     @pytest.mark.parametrize(("batch", "members"), [(12, 3), (13, 3), (2, 5), (1024, 10)])
     def test_parts_are_as_equal_as_they_can_be(self, batch, members):
         of = member_of(batch, members, torch.device("cpu"))
@@ -303,53 +243,6 @@ class TestBatchEnsemble:
         sides = wide.tower["prediction"].mlp[0].input_side.detach()
         assert float(sides.mean()) == pytest.approx(1.0, abs=0.03)
         assert float(sides.std()) == pytest.approx(0.5, abs=0.03)
-
-    def test_weight_decay_spares_what_makes_members_differ(self):
-        network = BatchEnsemble(base=SMALL, members=3).build(Schema.of_ids(9, 9), [1])
-        before = {name: value.clone() for name, value in network.state_dict().items()}
-        pairs = torch.arange(12).view(1, 12) % 9
-
-        class Once:
-            steps = 1
-            batch_rows = 12
-
-            def epoch(self, number):
-                yield Sample(observed=pairs.unsqueeze(1))
-
-        train(
-            {"network": network},
-            [
-                Pass(
-                    Once(),
-                    (
-                        Step(
-                            "nothing",
-                            lambda draw: 0.0 * network(Rows(user=pairs, item=pairs)).sum(1),
-                            ("network",),
-                        ),
-                    ),
-                )
-            ],
-            Schedule(epochs=3, learning_rate=0.01, weight_decay=0.5, patience=None),
-            replicas=1,
-            validate=None,
-            tracker=SILENT.task("training", 1),
-        )
-        for name, value in network.state_dict().items():
-            changed = not torch.equal(value, before[name])
-            assert changed == (not name.endswith("_side") and bool(before[name].any())), name
-
-    def test_it_wraps_matrix_factorisation_too(self, log):
-        propensity = quick(us.BatchEnsembleMembers(members=3), backbone=us.MF(dim=4)).fit(log)
-        assert (propensity.predict_spread_each(log) > 0).any()
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [({"members": 0}, "members must be at least 1, not 0"), ({"init": "ones"}, "'signs' or 'normal'")],
-    )
-    def test_parameters_that_cannot_be_are_told(self, log, options, message):
-        with pytest.raises(ParameterError, match=message):
-            quick(us.BatchEnsembleMembers(**options)).fit(log)
 
 
 def general_dual_focal(target, logits, gamma):
@@ -375,11 +268,6 @@ class TestDualFocal:
         loss.sum().backward()
         general.sum().backward()
         torch.testing.assert_close(ours.grad, theirs.grad)
-
-    def test_it_jumps_up_as_the_true_class_gets_past_one_half(self):
-        loss = us.DualFocal().loss(torch.ones(2), torch.tensor([0.0, 1e-6]))
-        assert loss[0].item() == pytest.approx(0.25 * np.log(2), abs=1e-4)
-        assert loss[1].item() == pytest.approx(np.log(2), abs=1e-4)
 
     def risk(self, eta, p, gamma=2.0):
         z = torch.tensor([logit(p)], dtype=torch.float64)
@@ -418,12 +306,6 @@ class TestDualFocal:
         assert eta.min() >= 0
         assert eta.max() <= 1
 
-    def test_without_a_link_the_output_is_left_as_the_paper_has_it(self, log):
-        paper = quick(us.DualFocal(link="none"), epochs=2).fit(log)
-        with torch.no_grad():
-            output = torch.sigmoid(paper.network_.eval()(all_pairs(paper)).double()).numpy()
-        np.testing.assert_allclose(raw(paper), output, atol=1e-7)
-
     def test_with_the_link_propensities_have_the_right_level_and_without_they_have_not(self, log, dual_focal):
         options = {"backbone": us.MF(dim=4), "learning_rate": 0.03, "epochs": 20}
         paper = quick(us.DualFocal(link="none"), **options).fit(log, seeds=SEEDS)
@@ -446,26 +328,10 @@ class TestDualFocal:
         expected = -np.where(click == 1, np.log(p), np.log1p(-p))
         np.testing.assert_allclose(method.held_out_loss(click, z, -0.7), expected, rtol=1e-6)
 
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"gamma": 0.0}, "gamma must be above 0"),
-            ({"link": "logit"}, "link must be 'inverse' or 'none'"),
-        ],
-    )
-    def test_parameters_that_cannot_be_are_told(self, log, options, message):
-        with pytest.raises(ParameterError, match=message):
-            quick(us.DualFocal(**options)).fit(log)
-
 
 class TestSpread:
     def test_one_network_read_once_has_none(self, dual_focal, log):
         assert not dual_focal.predict_spread_each(log).any()
-
-    def test_a_log_with_other_vocabularies_is_read_by_its_ids(self, ensemble, log):
-        part = us.Log.from_arrays(user=[50, 7, 50], item=[9, 9, 3], click=[1, 0, 0])
-        expected = spread(ensemble, log).reshape(len(SEEDS), 60, 40)[:, [50, 7, 50], [9, 9, 3]]
-        np.testing.assert_allclose(ensemble.predict_spread_each(part), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["dropped", "ensemble", "batch_ensemble", "dual_focal"])
@@ -507,6 +373,10 @@ def test_an_unknown_method_is_told_with_those_there_are():
         (us.MCDropout(samples=0), "samples must be at least 1, not 0"),
         (us.MCDropout(layers="head"), "layers must be 'all', 'mlp' or 'embedding'"),
         (us.DeepEnsemble(members=0), "members must be at least 1, not 0"),
+        (us.BatchEnsembleMembers(members=0), "members must be at least 1, not 0"),
+        (us.BatchEnsembleMembers(init="ones"), "'signs' or 'normal'"),
+        (us.DualFocal(gamma=0.0), "gamma must be above 0"),
+        (us.DualFocal(link="logit"), "link must be 'inverse' or 'none'"),
     ],
 )
 def test_parameters_out_of_range_are_told(log, uncertainty, message):

@@ -19,15 +19,6 @@ def test_permute_is_a_bijection_for_every_key(bits):
         assert torch.equal(row.sort().values, everything)
 
 
-def test_permute_differs_from_key_to_key_and_from_the_identity():
-    image = hashing.permute(torch.arange(1 << 12).unsqueeze(0), KEYS.unsqueeze(1), 12)
-    for first in range(len(KEYS)):
-        # A random permutation has one fixed point on average, Poisson distributed.
-        assert (image[first] == torch.arange(1 << 12)).sum() < 10
-        for second in range(first):
-            assert (image[first] == image[second]).sum() < 10
-
-
 @pytest.mark.parametrize("bits", [6, 7])
 def test_permute_sends_a_position_anywhere_with_equal_chance(bits):
     keys = hashing.keys(torch.arange(64_000), salt=0)
@@ -58,31 +49,12 @@ def test_uniform_int_is_uniform_for_every_key(size):
         assert stats.chisquare(torch.bincount(row, minlength=size)).pvalue > 1e-3
 
 
-def test_uniform_int_reaches_the_far_end_of_a_huge_range():
-    draws = hashing.uniform_int(torch.arange(10_000), KEYS[0], 10**12).double()
-    assert draws.max() < 10**12
-    assert stats.kstest(draws / 10**12, "uniform").pvalue > 1e-3
-
-
 def test_draws_at_neighbouring_counters_and_under_other_keys_are_independent():
     draws = hashing.uniform_int(torch.arange(50_000).unsqueeze(0), KEYS.unsqueeze(1), 8)
     neighbours = torch.bincount(draws[0, 1:] * 8 + draws[0, :-1], minlength=64).view(8, 8)
     other_keys = torch.bincount(draws[0] * 8 + draws[1], minlength=64).view(8, 8)
     for table in (neighbours, other_keys):
         assert stats.chi2_contingency(table).pvalue > 1e-3
-
-
-def test_draws_do_not_depend_on_how_counters_are_chunked():
-    counters = torch.arange(1000)
-    whole = hashing.uniform_int(counters, KEYS[1], 13)
-    parts = torch.cat([hashing.uniform_int(part, KEYS[1], 13) for part in counters.split(77)])
-    assert torch.equal(whole, parts)
-
-
-def test_keys_differ_by_seed_and_by_salt():
-    seeds = torch.arange(200)
-    keys = torch.cat([hashing.keys(seeds, salt=salt) for salt in range(50)])
-    assert len(keys.unique()) == len(keys)
 
 
 def test_shuffled_gives_each_key_a_permutation_of_its_own():

@@ -10,9 +10,7 @@ import pytest
 import unskew as us
 from unskew.base.errors import HeldOutWarning, ParameterError
 from unskew.base.seeds import Replica
-from unskew.data.datasets import Dataset
 from unskew.data.splitting import SplitBy
-from unskew.run.split import split_labels
 from unskew.training.held_out_check import Outcomes, outcomes_of, split_that_decides
 
 REPLICAS = tuple(Replica(seed) for seed in range(3))
@@ -85,20 +83,6 @@ def test_clicks_that_convert_as_the_others_are_no_news():
 )
 def test_what_counts_as_late(outcomes, late):
     assert outcomes.late == late
-
-
-def test_a_run_holds_out_pairs_and_its_labels_say_so_and_how_many_converted():
-    log = impressions(rows=400)
-    model = us.Naive(backbone=us.MF(dim=2), epochs=3)
-    with pytest.warns(HeldOutWarning, match="split by pair"):
-        model.fit(log, seeds=2)
-    assert model.split_.by.kind == "pair"
-    found = [int(log.conversion[line].sum()) for line in model.validation_rows(log)]
-    assert min(found) > 0
-    dataset = Dataset("files", log, None)
-    (label,) = split_labels(["epoch chosen on a validation split of the clicks"], {"naive": model}, dataset)
-    assert "by pair, since the latest all had one outcome" in label
-    assert f"{min(found)} to {max(found)} of which converted" in label or len(set(found)) == 1
 
 
 def test_a_start_that_trained_on_what_is_held_out_now_is_refused():

@@ -32,22 +32,12 @@ class TestLogits:
         chunked = logits(self.network, self.rows, budget=budget)
         torch.testing.assert_close(chunked, whole, rtol=0, atol=1e-6)
 
-    def test_pairs_for_all_replicas_or_for_each(self):
-        each = self.rows.map(lambda values: torch.stack([values[0].roll(k) for k in range(3)]))
-        result = logits(self.network, each)
-        for replica in range(3):
-            shared = logits(self.network, Rows(user=each.user[[replica]], item=each.item[[replica]]))
-            torch.testing.assert_close(result[replica], shared[replica], rtol=0, atol=1e-6)
-
     def test_dropout_is_off_and_the_network_is_put_back_to_training(self):
         self.network.train()
         first = logits(self.network, self.rows)
         assert torch.equal(logits(self.network, self.rows), first)
         assert self.network.training
         assert not first.requires_grad
-
-    def test_no_pairs_give_no_logits(self):
-        assert logits(self.network, self.rows.between(0, 0)).shape == (3, 0)
 
 
 class TestHeldOutCells:
@@ -94,13 +84,6 @@ class TestHeldOutCells:
                 standard_error = float((values[unclicked] ** 2).sum() * (thinning - 1)) ** 0.5
                 assert abs(estimate - float(values.sum())) < 3 * standard_error
                 assert standard_error < 0.05 * float(values.sum())
-
-    def test_of_more_than_most_a_smaller_sample_can_be_asked_for(self, population):
-        slots = population.slots(SEEDS, 4)
-        some = held_out_cells(population, slots, self.admitted, most=80)[1]
-        fewer = held_out_cells(population, slots, self.admitted, most=80, sample=20)[1]
-        assert (fewer > 0).sum() < (some > 0).sum()
-        assert fewer.max() == pytest.approx(4 * float(some.max()), rel=0.1)
 
     def test_a_matrix_of_a_billion_pairs_is_not_gone_through(self):
         cells = np.arange(0, 10**9, 10**6)

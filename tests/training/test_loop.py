@@ -8,7 +8,7 @@ from torch import nn
 
 from unskew.base.errors import ParameterError, TrainingError
 from unskew.base.progress import SILENT
-from unskew.training import Pass, Sample, Schedule, Step, evaluating, loop, train
+from unskew.training import Pass, Sample, Schedule, Step, loop, train
 
 RATE = 0.1
 
@@ -90,15 +90,6 @@ def test_a_replica_ends_as_if_it_had_been_trained_alone():
         assert torch.equal(walk([valley])[0][0], weight)
 
 
-def test_a_stopped_replica_does_not_come_back_for_a_later_better_epoch():
-    def deeper_later(w):
-        return torch.minimum((w - 0.3).abs(), (w - 0.9).abs() - 0.2)
-
-    weights, history = walk([deeper_later, valley_at(1.2)])
-    assert history.best_epoch == [2, 11]
-    torch.testing.assert_close(weights, torch.tensor([0.3, 1.2]))
-
-
 def test_patience_bridges_as_many_epochs_without_improvement():
     def hill(w):
         return torch.where((w > 0.35) & (w < 0.65), 2.0, 1.0 - w)
@@ -138,14 +129,6 @@ def test_a_loss_that_becomes_nan_names_itself_its_epoch_and_its_replica():
         TrainingError, match=r"'walk' became nan in epoch 3 \(replica 1\).*lower learning_rate"
     ):
         walk([valley_at(1.0), valley_at(1.0)], loss=breaks)
-
-
-def test_a_validation_loss_that_becomes_infinite_is_told():
-    def cliff(w):
-        return torch.where(w > 0.15, torch.inf, w)
-
-    with pytest.raises(TrainingError, match=r"'validation' became inf in epoch 1 \(replica 0\)"):
-        walk([cliff, valley_at(1.0)])
 
 
 def test_a_replica_may_diverge_after_it_stopped():
@@ -204,37 +187,6 @@ def test_passes_alternate_by_epoch_and_steps_by_batch():
             tracker=SILENT.task("training", 1),
         )
         assert seen == 2 * expected
-
-
-def test_weight_decay_pulls_to_zero():
-    walker = Walker(1)
-    with torch.no_grad():
-        walker.w.fill_(1.0)
-    train(
-        {"walker": walker},
-        [Pass(OneStep(), (Step("still", lambda sample: 0.0 * walker.w, ("walker",)),))],
-        Schedule(epochs=5, learning_rate=RATE, weight_decay=0.1, patience=None),
-        replicas=1,
-        validate=None,
-        tracker=SILENT.task("training", 1),
-    )
-    torch.testing.assert_close(walker.w.detach(), torch.tensor([0.5]), atol=0.01, rtol=0)
-
-
-def test_evaluating_puts_networks_back_as_they_were_even_after_an_error():
-    training, still = Walker(1), Walker(1).eval()
-
-    def fail_inside():
-        with evaluating([training, still]):
-            assert not training.training
-            assert not torch.is_grad_enabled()
-            raise RuntimeError("on purpose")
-
-    with pytest.raises(RuntimeError, match="on purpose"):
-        fail_inside()
-    assert training.training
-    assert not still.training
-    assert torch.is_grad_enabled()
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,6 @@ class TestInGroups:
         """There is nothing to free here, and all that tests have made is gone through for it, in a second."""
         monkeypatch.setattr(memory.gc, "collect", lambda: 0)
 
-    def test_all_at_once_where_they_fit(self):
-        assert in_groups(10, limited_to(10)) == [list(range(10))]
-
     @pytest.mark.parametrize("most", [1, 2, 3, 4, 9])
     def test_every_replica_comes_once_and_in_order(self, most):
         with pytest.warns(UserWarning, match="ran out of memory"):
@@ -78,13 +75,6 @@ class TestInGroups:
             pytest.raises(TrainingError, match=r"not enough memory for a single replica.*--device cpu"),
         ):
             in_groups(4, limited_to(0))
-
-    def test_other_errors_are_not_caught(self):
-        def work(replicas: slice) -> None:
-            raise ValueError("something else")
-
-        with pytest.raises(ValueError, match="something else"):
-            in_groups(4, work)
 
 
 def test_histories_stand_side_by_side_and_shorter_ones_keep_their_last_losses():
@@ -173,39 +163,6 @@ def test_a_debiaser_trained_in_groups_is_the_one_trained_at_once(log, small_memo
         assert in_parts.click_propensity_[kind]["auc"] == pytest.approx(figures["auc"], rel=1e-3)
 
 
-def test_several_sets_of_propensities_in_groups(log, small_memory):
-    def fitted():
-        model = us.IPS(backbone=us.MF(dim=4), epochs=3, learning_rate=0.02)
-        return model.fit_many(log, propensities={"low": 0.1, "high": 0.4}, seeds=3)
-
-    at_once = fitted()
-    small_memory(4)
-    with pytest.warns(UserWarning, match="3 at a time"):
-        in_parts = fitted()
-    for key, model in at_once.items():
-        np.testing.assert_allclose(in_parts[key].predict_each(log), model.predict_each(log), atol=1e-5)
-
-
-def test_networks_that_get_the_weights_of_others_are_not_drawn(log, monkeypatch):
-    drawn, normal_ = [], torch.Tensor.normal_
-
-    def draw(weight, *args, **options):
-        drawn.append(weight.numel())
-        return normal_(weight, *args, **options)
-
-    monkeypatch.setattr(torch.Tensor, "normal_", draw)
-
-    def numbers(work):
-        drawn.clear()
-        work()
-        return sum(drawn)
-
-    model = us.IPS(backbone=us.MF(dim=4), epochs=1)
-    one = numbers(lambda: model.fit(log, propensity=0.1, seeds=3))
-    assert one > 0
-    assert numbers(lambda: model.fit_many(log, propensities={"low": 0.1, "high": 0.4}, seeds=3)) == 2 * one
-
-
 CPU = torch.device("cpu")
 
 
@@ -221,17 +178,13 @@ class TestEstimate:
 
     def test_one_line_with_the_numbers_and_the_remedies_where_the_machine_is_too_small(self, monkeypatch):
         monkeypatch.setattr(memory, "machine_memory", lambda: 5_000_000_000)
-        with pytest.raises(TrainingError, match=r"50 networks of 10,000,000 .* 5.4 GB to train, 17 at") as told:
+        with pytest.raises(
+            TrainingError, match=r"50 networks of 10,000,000 .* 5.4 GB to train, 17 at"
+        ) as told:
             replicas_at_once(50, Size(10_000_000), CPU)
         assert "smaller dim" in told.value.remedy
         assert replicas_at_once(20, Size(10_000_000), CPU) == 20
         assert replicas_at_once(50, Size(10_000_000), torch.device("cuda")) == 50
-
-    @pytest.mark.parametrize("backbone", [us.NeuMF(dim=4, layers=(6, 5)), us.MF(dim=3), us.DCN()])
-    def test_parameters_are_counted_without_building_the_network(self, backbone):
-        built = sum(p.numel() for p in backbone.build(Schema.of_ids(31, 17), [0]).parameters())
-        counted = size_of(lambda schema: [backbone.build(schema, [0])], Schema.of_ids(31, 17), 64)
-        assert counted == Size(built)
 
     def test_tables_trained_by_touched_rows_have_no_gradient_of_their_size(self):
         schema = Schema.of_ids(8 * 64 + 1, 8 * 64)
@@ -253,17 +206,6 @@ def test_a_propensity_whose_folds_do_not_fit_at_once_is_the_same(log, small_memo
     assert max(trained) == 3
     assert sum(trained) == networks
     np.testing.assert_allclose(in_parts.predict_matrix_each(), at_once.predict_matrix_each(), atol=1e-5)
-
-
-def test_a_debiaser_that_does_not_fit_at_once_is_the_same(log, monkeypatch):
-    def fitted():
-        model = us.IPS(backbone=us.MF(dim=4), epochs=3, learning_rate=0.02, patience=2)
-        return model.fit(log, propensity=0.2, seeds=5)
-
-    at_once = fitted()
-    parameters = sum(p.numel() for p in us.MF(dim=4).build(log.schema, [0]).parameters())
-    monkeypatch.setattr(memory, "TRAINED_BYTES", 4 * parameters * 5 * 2)
-    np.testing.assert_allclose(fitted().predict_each(log), at_once.predict_each(log), atol=1e-5)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system tells nothing of memory")

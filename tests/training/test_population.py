@@ -82,26 +82,6 @@ def test_slots_by_user_or_item_hold_them_together(space, by, request):
         assert len(row.unique()) == 5
 
 
-@pytest.mark.parametrize("by", ["cell", "user", "item"])
-def test_the_slots_of_a_replica_depend_on_its_own_seed_alone(matrix, by):
-    cells = torch.arange(matrix.size).unsqueeze(0)
-    stacked = matrix.slots(SEEDS, 6, by=by).of(cells)
-    for position, seed in enumerate(SEEDS):
-        assert torch.equal(matrix.slots([seed], 6, by=by).of(cells)[0], stacked[position])
-    assert len(stacked.unique(dim=0)) == len(SEEDS)
-
-
-def test_slots_are_the_same_in_any_chunks_and_for_cells_of_each_replica(matrix):
-    slots = matrix.slots(SEEDS, 6)
-    cells = torch.arange(matrix.size)
-    whole = slots.of(cells.unsqueeze(0))
-    parts = torch.cat([slots.of(part.unsqueeze(0)) for part in cells.split(131)], dim=1)
-    assert torch.equal(whole, parts)
-    own_order = torch.stack([cells.roll(k) for k in range(len(SEEDS))])
-    rolled = torch.stack([row.roll(k) for k, row in enumerate(whole)])
-    assert torch.equal(slots.of(own_order), rolled)
-
-
 class TestIdsAlone:
     """A pair's slot follows from its ids and the seed; nothing else of a log matters."""
 

@@ -11,10 +11,9 @@ import torch
 import unskew as us
 from unskew.base.progress import SILENT
 from unskew.data import Field, Rows, Schema
-from unskew.data.vocabulary import Vocabulary
 from unskew.debias.losses import cross_entropy
 from unskew.learners import DCN, MF, Backbone, BatchEnsemble, DeepFM, NeuMF
-from unskew.learners.layers import ReplicaEmbedding, normal, release, settle, tables_of
+from unskew.learners.layers import ReplicaEmbedding, normal, release, settle
 from unskew.training import Pass, Sample, Schedule, ShuffledRows, Step, loop, row_adam, train
 from unskew.training.dense_adam import BETA_1, BETA_2, EPSILON, DenseAdam
 from unskew.training.row_adam import RowAdam, TouchedRows, rows_table
@@ -147,15 +146,6 @@ class TestTheUpdate:
         adam.step()
         torch.testing.assert_close(ours.weight, theirs.weight, rtol=0, atol=1e-6)
 
-    def test_gradients_are_dropped_on_demand_and_no_gradient_is_no_step(self):
-        table = table_of(9)
-        rows = TouchedRows(table, LR, 0.1)
-        before = table.weight.detach().clone()
-        table(torch.zeros(2, 4, dtype=torch.int64)).sum().backward()
-        rows.forget()
-        rows.step()
-        assert torch.equal(table.weight, before)
-
     def test_codes_that_are_not_there_are_an_error(self):
         table = table_of(9)
         TouchedRows(table, LR, 0.0)
@@ -184,16 +174,6 @@ class TestOnGPU:
         )
         start = table_of(20_000).weight.detach()
         assert float((on_gpu - on_cpu).norm() / (on_cpu - start).norm()) < 1e-3
-
-    def test_gradients_that_no_step_took_are_gone(self):
-        table = table_of(9).cuda()
-        rows = rows_table(table, LR, 0.1)
-        before = table.weight.detach().clone()
-        table(torch.zeros(2, 4, dtype=torch.int64, device="cuda")).sum().backward()
-        rows.forget()
-        rows.step()
-        assert torch.equal(table.weight, before)
-        assert not rows.gradient.any()
 
     @pytest.mark.parametrize(
         "backbone",
@@ -276,48 +256,12 @@ class TestNetworks:
         double = MF(dim=4).build(Schema.of_ids(500, 500), [0]).double()
         assert isinstance(loop.adam(double, "network", Schedule(1, LR, 0.0, None), 32), DenseAdam)
 
-    def test_one_table_by_rows_beside_a_dense_one(self, monkeypatch):
-        spec = NeuMF(dim=4, layers=(8, 4), dropout=0.0)
-        monkeypatch.setattr(row_adam, "FEWEST_ROWS", 1 << 40)
-        dense, _ = fitted(spec, epochs=1)
-        monkeypatch.setattr(row_adam, "FEWEST_ROWS", 250 / BATCH)
-        mixed, _ = fitted(spec, epochs=1)
-        for one, other in zip(mixed.parameters(), dense.parameters(), strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=5e-4)
-
-    @pytest.mark.usefixtures("lazily")
-    def test_training_twice_gives_the_same_weights_bit_for_bit(self):
-        spec = NeuMF(dim=4, layers=(8, 4))
-        first, second = (fitted(spec)[0].state_dict() for _ in range(2))
-        assert all(torch.equal(first[name], second[name]) for name in first)
-
     @pytest.mark.usefixtures("lazily")
     def test_a_replica_is_what_it_would_be_alone(self):
         together, _ = fitted(NeuMF(dim=4, layers=(8, 4)), seeds=(4, 9))
         alone, _ = fitted(NeuMF(dim=4, layers=(8, 4)), seeds=(9,))
         for one, other in zip(together.parameters(), alone.parameters(), strict=True):
             torch.testing.assert_close(one[1], other[0], rtol=0, atol=1e-5)
-
-    @pytest.mark.usefixtures("lazily")
-    def test_a_network_that_a_step_reads_and_does_not_train_stays_as_it_is(self):
-        schema = Schema.of_ids(50, 40)
-        networks = {name: MF(dim=3).build(schema, [seed]) for seed, name in enumerate(("a", "b"))}
-        before = {name: value.clone() for name, value in networks["b"].state_dict().items()}
-        pairs = Rows(user=torch.arange(12)[None], item=torch.arange(12)[None])
-
-        def loss(sample):
-            return (networks["a"](pairs) * networks["b"](pairs) + networks["a"](pairs)).mean(-1)
-
-        train(
-            networks,
-            [Pass(ShuffledRows(torch.arange(40)[None], [0], 12), (Step("fit", loss, ("a",)),))],
-            Schedule(2, LR, 0.1, None),
-            replicas=1,
-            validate=None,
-            tracker=SILENT.task("training", 1),
-        )
-        assert all(torch.equal(value, before[name]) for name, value in networks["b"].state_dict().items())
-        assert not torch.equal(networks["a"].user.weight, MF(dim=3).build(schema, [0]).user.weight)
 
     @pytest.mark.usefixtures("lazily")
     def test_what_validation_sees_is_up_to_date_and_its_best_weights_come_back(self):
@@ -349,24 +293,6 @@ class TestNetworks:
         assert torch.equal(network.user.weight, seen[1])
         assert not torch.equal(seen[1], seen[-1])
 
-    @pytest.mark.usefixtures("lazily")
-    def test_a_training_that_fails_leaves_tables_to_others(self):
-        network = MF(dim=3).build(Schema.of_ids(50, 40), [0])
-
-        def loss(sample):
-            raise ValueError("on purpose")
-
-        with pytest.raises(ValueError, match="on purpose"):
-            train(
-                {"network": network},
-                [Pass(ShuffledRows(torch.arange(40)[None], [0], 12), (Step("fit", loss, ("network",)),))],
-                Schedule(2, LR, 0.1, None),
-                replicas=1,
-                validate=None,
-                tracker=SILENT.task("training", 1),
-            )
-        assert all(table.lazy is None for table in tables_of(network))
-
 
 class TestWhatAStepTouches:
     """Bytes instead of a clock: what a step allocates and writes does not grow with the table."""
@@ -397,18 +323,6 @@ class TestWhatAStepTouches:
         release(network)
         return max(event.cpu_memory_usage for event in profile.events())
 
-    def test_a_step_changes_the_rows_of_its_batch_and_nothing_else(self):
-        table = table_of(1000)
-        rows = TouchedRows(table, LR, 0.1)
-        before = {name: value.clone() for name, value in rows.tensors().items() if name != "step"}
-        codes = torch.tensor([[5, 700, 5], [1, 2, 3]])
-        table(codes).sum().backward()
-        rows.step()
-        expected = {5, 700, 1001, 1002, 1003}
-        for name, value in before.items():
-            changed = (rows.tensors()[name] != value).reshape(2000, -1).any(1)
-            assert set(changed.nonzero().flatten().tolist()) == expected
-
 
 @pytest.mark.parametrize("method", [us.IPS, us.DRJL, us.StableDR, us.ESCM2DR, us.MultiDR])
 def test_methods_with_tables_by_rows_predict_as_with_dense_adam(method, lazily):
@@ -422,20 +336,3 @@ def test_methods_with_tables_by_rows_predict_as_with_dense_adam(method, lazily):
     ours = fitted()
     lazily(False)
     np.testing.assert_allclose(ours.predict_each(log), fitted().predict_each(log), atol=2e-3)
-
-
-@pytest.mark.usefixtures("lazily")
-def test_a_model_with_tables_by_rows_is_saved_and_loaded(tmp_path):
-    pairs = np.arange(400)
-    log = us.Log.from_arrays(
-        user=pairs % 90,
-        item=pairs % 70,
-        conversion=pairs % 2,
-        users=Vocabulary.range(90, name="user"),
-        items=Vocabulary.range(70, name="item"),
-    )
-    model = us.IPS(backbone=us.NeuMF(dim=4, layers=(8,)), epochs=2, batch_size=16)
-    model.fit(log, propensity=0.2, seeds=2)
-    model.save(tmp_path / "model")
-    again = us.load_model(tmp_path / "model")
-    np.testing.assert_array_equal(again.predict_each(log), model.predict_each(log))

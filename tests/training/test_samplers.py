@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from unskew.data import Log
@@ -21,7 +19,6 @@ from unskew.training import (
     Slots,
     samplers,
 )
-from unskew.training.samplers import batches
 
 CPU = torch.device("cpu")
 SEEDS = (2, 5, 11)
@@ -49,13 +46,6 @@ def admitted_cells(population, held_out, replica):
     slots, admitted = held_out
     cells = torch.arange(population.size)
     return cells[admitted[replica][slots.of(cells.unsqueeze(0))[replica]]]
-
-
-@given(size=st.integers(1, 100_000), batch_size=st.integers(1, 5000))
-def test_batches_hold_all_rows_and_fewer_repeats_than_steps(size, batch_size):
-    steps, batch = batches(size, batch_size)
-    assert batch <= batch_size
-    assert size <= steps * batch < size + steps
 
 
 @pytest.mark.parametrize("batch_size", [1, 32, 97, 500])
@@ -109,13 +99,6 @@ def test_blocks_change_nothing_but_memory(population, held_out, monkeypatch):
     assert torch.equal(cells_of(sampler, epoch=3), whole)
     assert max(block.cells[0].numel() for block in blocks) <= 100 + 50
     assert sum(block.cells.shape[1] for block in blocks) == sampler.steps
-
-
-def test_every_cell_has_an_order_for_each_epoch_and_of_its_own_seed(population):
-    orders = [cells_of(EveryCell(population, SEEDS, 50), epoch) for epoch in range(3)]
-    assert len(torch.cat(orders).unique(dim=0)) == 9
-    alone = cells_of(EveryCell(population, SEEDS[2:], 50), epoch=1)
-    assert torch.equal(alone[0], orders[1][2])
 
 
 def test_ten_billion_cells_are_not_materialised(monkeypatch):

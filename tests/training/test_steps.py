@@ -20,7 +20,6 @@ from unskew.training import (
     Schedule,
     Step,
     loop,
-    samplers,
     steps,
 )
 from unskew.training.stateful import restore, result_parts, tensors_of
@@ -108,10 +107,6 @@ class TestPlayedOnACPU:
         ours = trained(matrix_log, CapturedSteps, sampler=blocks)
         assert_same(ours, trained(matrix_log, eagerly, sampler=blocks))
         assert len(played) == graphs, "a larger block than any before is captured anew"
-
-    def test_epochs_in_several_blocks_of_d(self, matrix_log, played, monkeypatch):
-        monkeypatch.setattr(samplers, "BLOCK", 256)
-        assert_same(trained(matrix_log, CapturedSteps), trained(matrix_log, eagerly))
 
     @pytest.mark.parametrize("executor", [CapturedSteps, eagerly])
     def test_an_epoch_goes_on_from_any_step_of_any_block(self, matrix_log, played, executor):
