@@ -67,15 +67,16 @@ class Scorer(Protocol):
     """The fitted models of all replicas: what a kind of propensity plugs into the engine."""
 
     def groups(self) -> Sequence[Sequence[int]]:
-        """Replicas that are scored in one go: all of a stack of networks; otherwise one after another."""
+        """Return replicas that are scored in one go: all of a stack of networks; otherwise one after
+        another."""
         ...
 
     def score(self, rows: Rows, replicas: Sequence[int]) -> ReplicaScores:
-        """Raw propensities of rows ``[replicas, n]``, or ``[1, n]``, by a group of replicas."""
+        """Return raw propensities of rows ``[replicas, n]``, or ``[1, n]``, by a group of replicas."""
         ...
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that was learned, for a file of tensors."""
+        """Return all that was learned, for a file of tensors."""
         ...
 
 
@@ -97,7 +98,7 @@ class SplitDesign:
 
     @classmethod
     def of(cls, crossfit: int | None, *, stops: bool = True) -> SplitDesign:
-        """The design for ``crossfit`` folds, or for a single hold-out (None).
+        """Return the design for ``crossfit`` folds, or for a single hold-out (None).
 
         Parameters
         ----------
@@ -126,12 +127,12 @@ class SplitDesign:
 
     @property
     def replicas(self) -> int:
-        """Replicas per seed."""
+        """Return the number of replicas per seed."""
         return len(self.roles)
 
     @property
     def slots(self) -> int:
-        """Slots into which D is cut."""
+        """Return the number of slots into which D is cut."""
         return int(self.roles.shape[1])
 
     def roles_of(self, clicks: Tensor) -> Tensor:
@@ -157,7 +158,7 @@ class SplitDesign:
         return roles
 
     def fold_of(self, slot: Tensor) -> Tensor:
-        """The replica that a slot is held out from (0 without cross-fitting)."""
+        """Return the replica that a slot is held out from (0 without cross-fitting)."""
         if self.folds is None:
             return torch.zeros_like(slot)
         return torch.div(slot, _SLOTS_PER_FOLD, rounding_mode="floor")
@@ -180,16 +181,16 @@ class Folds:
 
     @property
     def replicas(self) -> int:
-        """Replicas of all seeds."""
+        """Return the number of replicas of all seeds."""
         return len(self.seeds) * self.design.replicas
 
     def slots(self, replicas: Sequence[int], population: Population | None = None) -> Slots:
-        """The partition of D for each of some replicas; those of one seed share theirs."""
+        """Return the partition of D for each of some replicas; those of one seed share theirs."""
         seeds = [self.split_seeds[replica // self.design.replicas] for replica in replicas]
         return Slots(self.hashes, seeds, self.design.slots, self.by, population)
 
     def of(self, rows: Rows) -> Codes:
-        """The fold ``[seeds, n]`` of rows ``[1, n]``."""
+        """Return the fold ``[seeds, n]`` of rows ``[1, n]``."""
         slots = self.slots(range(0, self.replicas, self.design.replicas))
         return np.asarray(self.design.fold_of(slots.of_rows(rows)).cpu().numpy())
 
@@ -212,7 +213,7 @@ class DealtCells:
         self.roles = design.roles_of(self._clicks).to(population.device)
 
     def slots(self, replicas: Sequence[int]) -> Slots:
-        """The slots of cells, for each of some replicas."""
+        """Return the slots of cells, for each of some replicas."""
         return self.folds.slots(replicas, self.population)
 
     def admitted(self, role: int, replicas: Sequence[int]) -> Tensor:
@@ -220,13 +221,14 @@ class DealtCells:
         return self.roles[list(replicas)] == role
 
     def held_out(self, role: int, replicas: Sequence[int], most: int) -> tuple[Tensor, Tensor]:
-        """Cells and weights ``[replicas, n]`` that have a role; of more than ``most`` each, a sample."""
+        """Return cells and weights ``[replicas, n]`` that have a role; of more than ``most`` each, a
+        sample."""
         self.require_clicks(role)
         slots, admitted = self.slots(replicas), self.admitted(role, replicas)
         return held_out_cells(self.population, slots, admitted, most, min(most, SAMPLED_CELLS))
 
     def require_clicks(self, role: int) -> None:
-        """An error where the cells of a role have no click, for some replica."""
+        """Raise an error where the cells of a role have no click, for some replica."""
         design = self.folds.design
         clicks = self._clicks.repeat_interleave(design.replicas, dim=0)
         has_clicks = (clicks * (self.roles == role)).sum(1) > 0
@@ -254,7 +256,7 @@ class ScoredCells(NamedTuple):
     """What the calibrator reads beside the scores, if anything."""
 
     def sketch(self, *, to_map: bool) -> CalibrationSketch:
-        """Of the raw scores, or of those that the calibrator gets."""
+        """Return a sketch of the raw scores, or of those that the calibrator gets."""
         score = self.to_map if to_map else self.raw
         return CalibrationSketch.of(score=score, outcome=self.outcome, weight=self.weight)
 
@@ -266,7 +268,8 @@ def cross_calibrators(
     *,
     crossfitted: bool,
 ) -> list[Calibrator | None]:
-    """One fitted calibrator per replica, from the cells of each that it never saw, or sketches of them.
+    """Return one fitted calibrator per replica, from the cells of each that it never saw, or sketches of
+    them.
 
     Without cross-fitting it is fitted on the replica's calibration cells. With it, on the out-of-fold scores
     of the seed's other folds: no cell is lost to calibration, and none is mapped by a fit that saw it.
@@ -298,7 +301,7 @@ def cross_calibrators(
 def judging_sketches(
     judged: Sequence[ScoredCells], calibrators: Sequence[Calibrator | None], folds: int
 ) -> tuple[list[CalibrationSketch], list[CalibrationSketch]]:
-    """Sketches of the cells to judge on, one per seed: raw, and calibrated."""
+    """Return sketches of the cells to judge on, one per seed: raw, and calibrated."""
     raw = [CalibrationSketch() for _ in range(0, len(judged), folds)]
     calibrated = [CalibrationSketch() for _ in raw]
     for replica, (each, calibrator) in enumerate(zip(judged, calibrators, strict=True)):
@@ -311,7 +314,8 @@ def judging_sketches(
 def collapsed_replicas(
     judged: Sequence[CalibrationSketch], seeds: Sequence[int], folds: int
 ) -> tuple[Collapsed, ...]:
-    """The seeds and folds whose model learned nothing, by its raw scores of cells that it never saw."""
+    """Return the seeds and folds whose model learned nothing, by its raw scores of cells that it never
+    saw."""
     found = []
     for replica, sketch in enumerate(judged):
         seed, fold = divmod(replica, folds)
@@ -323,14 +327,14 @@ def collapsed_replicas(
 
 
 def apply(calibrator: Calibrator | None, score: Floats, features: Columns | None = None) -> Floats:
-    """Calibrated scores; the scores themselves without a calibrator."""
+    """Return calibrated scores; the scores themselves without a calibrator."""
     if isinstance(calibrator, Multicalibrated):
         return calibrator.predict(score, features)
     return score if calibrator is None else calibrator.predict(score)
 
 
 def resolve_ratio(negatives: Negatives, population_size: int, most_cells: int) -> float | None:
-    """Negatives per click to sample, or None to train over all of D; ``"auto"`` samples above
+    """Return negatives per click to sample, or None to train over all of D; ``"auto"`` samples above
     ``most_cells``."""
     if negatives == "auto":
         return AUTO_RATIO if population_size > most_cells else None

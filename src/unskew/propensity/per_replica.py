@@ -45,7 +45,7 @@ class ReplicaModel(Protocol):
     """A fitted model."""
 
     def __call__(self, user: Codes, item: Codes, further: Floats | None) -> Floats:
-        """Probabilities in [0, 1] of pairs, over the cells it was fitted on.
+        """Return probabilities in [0, 1] of pairs, over the cells it was fitted on.
 
         Parameters
         ----------
@@ -87,25 +87,25 @@ class ReplicaCells:
         self._roles: Codes = dealt.roles[number].numpy()
 
     def slot(self, cell: Codes) -> Codes:
-        """Slots of cells."""
+        """Return slots of cells."""
         return np.asarray(self._slots.of(torch.as_tensor(cell).unsqueeze(0))[0].numpy())
 
     def role(self, cell: Codes) -> Codes:
-        """What cells are to the replica: training, calibration or evaluation."""
+        """Return what cells are to the replica: training, calibration or evaluation."""
         return np.asarray(self._roles[self.slot(cell)])
 
     def blocks(self) -> Iterator[TrainingCells]:
-        """All its training cells, in blocks."""
+        """Yield all its training cells, in blocks."""
         for start in range(0, self.population.size, BLOCK):
             cells = np.arange(start, min(start + BLOCK, self.population.size))
             yield self._training(self._looked_up(cells))
 
     def training_clicks(self) -> TrainingCells:
-        """The clicked cells among its training cells."""
+        """Return the clicked cells among its training cells."""
         return self._training(self._looked_up(self.population.observed.numpy()))
 
     def training_margins(self, parts: int) -> tuple[Floats, Floats]:
-        """How many of its training cells each user and each item of a matrix has, ``[codes, parts]``.
+        """Return how many of its training cells each user and each item of a matrix has, ``[codes, parts]``.
 
         What is expected where a fold holds pairs, and what is so where it holds users or items. A cell is in
         the part of its slot, modulo ``parts``.
@@ -126,7 +126,8 @@ class ReplicaCells:
         return np.tile(own.sum(axis=0), (users, 1)), own * users
 
     def training(self, ratio: float | None) -> TrainingCells:
-        """All its training cells; with ``ratio``, the clicks among them and so many negatives per click."""
+        """Return all its training cells; with ``ratio``, the clicks among them and so many negatives per
+        click."""
         if ratio is None:
             return TrainingCells(*(np.concatenate(part) for part in zip(*self.blocks(), strict=True)))
         admitted = self._dealt.admitted(TRAIN, [self.number])
@@ -226,11 +227,11 @@ class PerReplica:
         return cls(fitted.models, fitted.offsets, reads)
 
     def groups(self) -> Sequence[Sequence[int]]:
-        """One after another."""
+        """Return each replica alone."""
         return [[number] for number in range(len(self.models))]
 
     def score(self, rows: Rows, replicas: Sequence[int]) -> ReplicaScores:
-        """Raw propensities over D, in blocks."""
+        """Return raw propensities over D, in blocks."""
         user, item = rows.user[0].numpy(), rows.item[0].numpy()
         further = rows[self.reads][0].numpy() if self.reads in rows else None
         scores = np.empty((len(replicas), len(user)))
@@ -245,7 +246,7 @@ class PerReplica:
         return ReplicaScores(scores)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The numbers of all models, replica by replica."""
+        """Return the numbers of all models, replica by replica."""
         first: Any = self.models[0]
         stacked: dict[str, NDArray[Any]] = {
             each.name: np.stack([np.asarray(getattr(model, each.name)) for model in self.models])
@@ -268,7 +269,7 @@ def _recorded(
     make: Callable[..., ReplicaModel] | None,
     about: Callable[[], Mapping[str, Any]] | None,
 ) -> ReplicaModel:
-    """The model of a replica: fitted, or as a checkpoint has it."""
+    """Return the model of a replica: fitted, or as a checkpoint has it."""
     checkpoint = checkpoint_in_effect()
     if checkpoint is None or make is None or about is None:
         return fit_one(replica)
@@ -284,7 +285,7 @@ def _recorded(
 
 
 def room_for(replicas: int, **shapes: tuple[int, ...]) -> Module:
-    """Tensors to be filled with the numbers of so many models, each of these shapes."""
+    """Return tensors to be filled with the numbers of so many models, each of these shapes."""
     module = Module()
     for name, shape in {**shapes, "offset": ()}.items():
         module.register_buffer(name, torch.empty((replicas, *shape), dtype=torch.float64))

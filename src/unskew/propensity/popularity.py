@@ -65,7 +65,8 @@ class ClickRates:
     def of_replica(
         cls, replica: ReplicaCells, *, users: int, items: int, smoothing: float, parts: int = 1
     ) -> ClickRates:
-        """Those of a replica's training cells: counted, or of a large matrix computed from its margins.
+        """Return the rates of a replica's training cells: counted, or for a large matrix computed from its
+        margins.
 
         Its clicks are counted in any case. How many of a user's pairs train is then what is expected of
         slots: with 10⁴ items that is right to some 0.5 %, and no cell of D is looked at.
@@ -168,5 +169,5 @@ class ProductModel:
     item: Floats
 
     def __call__(self, user: Codes, item: Codes, further: Floats | None) -> Floats:
-        """Of pairs."""
+        """Score pairs."""
         return np.minimum(self.constant * self.user[user] * self.item[item], LARGEST)

@@ -72,7 +72,7 @@ class Predicted(NamedTuple):
     """Standard deviation of the raw propensity over members or passes; None for kinds that have neither."""
 
     def one(self, *, calibrated: bool) -> Floats:
-        """The raw or the calibrated."""
+        """Return the raw or the calibrated propensities."""
         return self.calibrated if calibrated else self.raw
 
 
@@ -166,11 +166,11 @@ class BasePropensity(Estimator, ABC):
 
     @abstractmethod
     def _untrained(self, schema: Schema) -> Module:
-        """Room for the tensors of the models of all replicas."""
+        """Return room for the tensors of the models of all replicas."""
 
     @abstractmethod
     def _scorer_of(self, trained: Module) -> Scorer:
-        """The models from such tensors, filled with those of a saved folder."""
+        """Return the models from such tensors, filled with those of a saved folder."""
 
     def fit(
         self,
@@ -209,7 +209,7 @@ class BasePropensity(Estimator, ABC):
         return self
 
     def about_training(self) -> dict[str, Any]:
-        """What a checkpoint knows its training by."""
+        """Return what a checkpoint knows its training by."""
         assert self.log_ is not None
         return {
             "trains": self.name,
@@ -220,7 +220,7 @@ class BasePropensity(Estimator, ABC):
         }
 
     def reread(self, **params: Any) -> Self:
-        """The same fitted models, calibrated (or, by kind, read off) in another way.
+        """Return the same fitted models, calibrated (or, by kind, read off) in another way.
 
         Parameters
         ----------
@@ -261,17 +261,18 @@ class BasePropensity(Estimator, ABC):
 
     @property
     def reads_features(self) -> bool:
-        """Whether its models read more than the two ids."""
+        """Return whether its models read more than the two ids."""
         return False
 
     def _read_alone(self, log: Log) -> Log:
-        """The log with what its models read."""
+        """Return the log with what its models read."""
         if self.reads_features:
             return log.reading(self.fields)
         return log if log.features is None else log.with_features(None)
 
     def reader(self) -> Reader:
-        """What turns logs, pairs and frames into the rows that the models (and the calibrator) read."""
+        """Return what turns logs, pairs and frames into the rows that the models (and the calibrator)
+        read."""
         reads = (self.users_, self.items_, self.encoders_, self.device_)
         if self.segments_ is not None and self.segments_.row_names:
             return SegmentReader(*reads, self.segments_)
@@ -279,11 +280,12 @@ class BasePropensity(Estimator, ABC):
 
     @property
     def segment_encoders_(self) -> Encoders | None:
-        """How the features that the calibrator reads are coded; None where it reads none."""
+        """Return how the features that the calibrator reads are coded; None where it reads none."""
         return None if self.segments_ is None else self.segments_.encoders
 
     def predict(self, log: Any, *, calibrated: bool = True, average: bool = False) -> Floats:
-        """Propensities of the rows of a log ``[n]``, averaged over seeds; out of fold where cross-fitted.
+        """Return propensities of the rows of a log ``[n]``, averaged over seeds; out of fold where
+        cross-fitted.
 
         Parameters
         ----------
@@ -297,7 +299,8 @@ class BasePropensity(Estimator, ABC):
         return np.asarray(self.predict_each(log, calibrated=calibrated, average=average).mean(axis=0))
 
     def predict_each(self, log: Any, *, calibrated: bool = True, average: bool = False) -> Floats:
-        """Propensities ``[seeds, n]`` of a log's rows, a line per seed; all else as in :meth:`predict`."""
+        """Return propensities ``[seeds, n]`` of a log's rows, a line per seed; all else as in
+        :meth:`predict`."""
         if is_frame(log):
             return self.predict_frame_each(log, calibrated=calibrated, average=average)
         return self.predict_both_each(log, average=average).one(calibrated=calibrated)
@@ -322,7 +325,7 @@ class BasePropensity(Estimator, ABC):
         calibrated: bool = True,
         average: bool = False,
     ) -> Floats:
-        """Propensities ``[seeds, n]`` of pairs of ids.
+        """Return propensities ``[seeds, n]`` of pairs of ids.
 
         Parameters
         ----------
@@ -344,7 +347,7 @@ class BasePropensity(Estimator, ABC):
         calibrated: bool = True,
         average: bool = False,
     ) -> Floats:
-        """Propensities ``[seeds, n]`` of the rows of a data frame, with its columns of features.
+        """Return propensities ``[seeds, n]`` of the rows of a data frame, with its columns of features.
 
         Parameters
         ----------
@@ -358,7 +361,8 @@ class BasePropensity(Estimator, ABC):
         return self._predicted(asked, unseen, calibrated, average)
 
     def predict_asked_each(self, asked: Asked, unseen: Unseen | None = None) -> Floats:
-        """Calibrated propensities ``[seeds, n]`` of rows that a reader with the same codes has looked up."""
+        """Return calibrated propensities ``[seeds, n]`` of rows that a reader with the same codes has looked
+        up."""
         self._require_fitted("scorer_")
         return self._predicted(asked, unseen, True, False)
 
@@ -370,11 +374,11 @@ class BasePropensity(Estimator, ABC):
         return reader.predictions(asked, reader.policy(unseen), predict)
 
     def predict_matrix_each(self, *, calibrated: bool = True) -> Floats:
-        """Propensities ``[seeds, users, items]`` of all of D, for small matrices; out of fold."""
+        """Return propensities ``[seeds, users, items]`` of all of D, for small matrices; out of fold."""
         return self.predict_both_matrix_each().one(calibrated=calibrated)
 
     def predict_both_matrix_each(self) -> Predicted:
-        """Raw and calibrated propensities ``[seeds, users, items]`` of all of D, and their spread."""
+        """Return raw and calibrated propensities ``[seeds, users, items]`` of all of D, and their spread."""
         self._require_fitted("scorer_")
         require(
             self.space_ == "matrix",
@@ -387,8 +391,8 @@ class BasePropensity(Estimator, ABC):
         return Predicted(*(each if each is None else each.reshape(shape) for each in self._predict(rows)))  # type: ignore[arg-type]
 
     def fold_of_pairs_each(self, user: Any, item: Any) -> Codes:
-        """The fold ``[seeds, n]`` of pairs of ids: the number of the model that never saw them; 0 without
-        cross-fitting."""
+        """Return the fold ``[seeds, n]`` of pairs of ids: the number of the model that never saw them; 0
+        without cross-fitting."""
         self._require_fitted("scorer_")
         ids = Reader(self.users_, self.items_, None, self.device_)
         return self.folds_.of(ids.of_pairs(user, item, "error").rows)
@@ -396,7 +400,7 @@ class BasePropensity(Estimator, ABC):
     def diagnose(
         self, log: Log | None = None, *, p_min: Clip = "auto", predicted: Predicted | None = None
     ) -> dict[str, Any]:
-        """Figures of the raw and the calibrated propensities on held-out cells, means over seeds.
+        """Return figures of the raw and the calibrated propensities on held-out cells, means over seeds.
 
         Parameters
         ----------
@@ -437,7 +441,7 @@ class BasePropensity(Estimator, ABC):
         }
 
     def held_out_sketches(self, *, calibrated: bool) -> list[CalibrationSketch]:
-        """One sketch per seed of held-out scores against clicks: what :meth:`diagnose` measures.
+        """Return one sketch per seed of held-out scores against clicks: what :meth:`diagnose` measures.
 
         With cross-fitting these are all cells of D, each scored out of fold; otherwise the 10 %
         evaluation cells.
@@ -463,17 +467,17 @@ class BasePropensity(Estimator, ABC):
         self._design()
 
     def _design(self) -> SplitDesign:
-        """Which cells have which role: nothing is stopped early."""
+        """Return which cells have which role: nothing is stopped early."""
         return SplitDesign.of(self.crossfit, stops=False)
 
     def _device(self, device: str) -> torch.device:
-        """Where the models are."""
+        """Return where the models are."""
         return torch.device("cpu")
 
     def _place(
         self, seeds: tuple[int, ...], users: Vocabulary, items: Vocabulary, space: Space, device: str
     ) -> None:
-        """What there is before any model: seeds, ids and folds."""
+        """Set what there is before any model: seeds, ids and folds."""
         self.seeds_, self.users_, self.items_, self.space_ = seeds, users, items, space
         self.device_, self.design_ = self._device(device), self._design()
         self.folds_ = Folds(self.design_, seeds, self.fold_by, IdHashes.of(users, items, self.device_))
@@ -486,11 +490,11 @@ class BasePropensity(Estimator, ABC):
 
     @property
     def replicas_(self) -> int:
-        """Models: seeds × folds."""
+        """Return the number of models: seeds × folds."""
         return len(self.seeds_) * self.design_.replicas
 
     def _place_segments(self) -> None:
-        """What the calibrator reads beside the scores; an error where the log does not have it."""
+        """Set what the calibrator reads beside the scores; raise where the log does not have it."""
         reads = self.calibrator is not None and self.calibrator.reads_features
         self.segments_ = None
         if reads:
@@ -512,7 +516,8 @@ class BasePropensity(Estimator, ABC):
     def _scored(
         self, rows: Rows, group: Sequence[int], asked: NDArray[np.bool_]
     ) -> Iterator[tuple[int, NDArray[np.intp], OwnScores]]:
-        """Of each replica of a group its rows ``asked [group, n]`` of rows ``[1, n]``, and their scores.
+        """Score, for each replica of a group, its rows ``asked [group, n]`` of rows ``[1, n]``, and their
+        scores.
 
         Every replica scores its own rows alone: of K folds a K-th.
         """
@@ -534,7 +539,7 @@ class BasePropensity(Estimator, ABC):
             yield replica, own, OwnScores(scores.mean[part], to_map[part], variance, features)
 
     def _judged(self, role: int) -> list[ScoredCells]:
-        """The cells that have a role for each replica, scored; padding removed."""
+        """Return the cells that have a role for each replica, scored; padding removed."""
         found = []
         for group in self.scorer_.groups():
             cells = self._held_out(role, group)
@@ -551,37 +556,37 @@ class BasePropensity(Estimator, ABC):
         return found
 
     def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
-        """The cells that have a role for each of some replicas."""
+        """Return the cells that have a role for each of some replicas."""
         population = self.cells_.population
         cells, weight = self._held_out_cells(role, replicas)
         return HeldOutCells(population.rows(cells), population.click(cells), weight, cells)
 
     def _held_out_cells(self, role: int, replicas: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Numbers and weights ``[replicas, n]`` of such cells."""
+        """Return numbers and weights ``[replicas, n]`` of such cells."""
         most = self._most_held_out()
         return self.cells_.held_out(
             role, replicas, most if self.segments_ is None else min(most, MOST_SEGMENT_CELLS)
         )
 
     def _most_held_out(self) -> int:
-        """Held-out cells scored per replica; beyond it the unclicked are thinned and weighted."""
+        """Return how many held-out cells are scored per replica; beyond it the unclicked are thinned and weighted."""
         return 1 << 22
 
     def _to_map(self, raw: Floats, rows: Rows, replicas: Sequence[int]) -> Floats:
-        """The scores that calibrators are fitted on and map."""
+        """Return the scores that calibrators are fitted on and map."""
         return raw
 
     def _read_off(self, trained: Self) -> None:
         """Take the models of a trained propensity; an error where they do not serve these parameters."""
 
     def predict_rows(self, rows: Rows, *, folds_of: Rows) -> Predicted:
-        """Of rows ``[1, n]`` as :meth:`reader` gives them, by the folds of others, from which they were made
-        (by exchanging values between rows, for example)."""
+        """Predict rows ``[1, n]`` as :meth:`reader` gives them, by the folds of others, from which they were
+        made (by exchanging values between rows, for example)."""
         self._require_fitted("scorer_")
         return self._predict(rows, folds_of=folds_of)
 
     def _predict(self, rows: Rows, average: bool = False, *, folds_of: Rows | None = None) -> Predicted:
-        """Of rows ``[1, n]``: by the fold that never saw a pair, or the mean over folds."""
+        """Predict rows ``[1, n]`` by the fold that never saw a pair, or by the mean over folds."""
         folds, n = self.design_.replicas, rows.shape[1]
         pairs = rows if folds_of is None else folds_of
         fold = None if average or self.design_.folds is None else self.folds_.of(pairs)
@@ -612,10 +617,10 @@ class BasePropensity(Estimator, ABC):
         return Predicted(raw, calibrated, np.sqrt(variance) if spreads else None)
 
     def _rows_of(self, log: Log) -> Rows:
-        """The rows of a log, by their ids and features."""
+        """Return the rows of a log, by their ids and features."""
         return self.reader().of_log(log).rows
 
     def _unknown(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which rows ``[1, n]`` are of users or items that were not there in training."""
+        """Return which rows ``[1, n]`` are of users or items that were not there in training."""
         unknown = (rows.user[0] == len(self.users_)) | (rows.item[0] == len(self.items_))
         return np.asarray(unknown.cpu().numpy())

@@ -51,7 +51,7 @@ class Segments:
 
     @classmethod
     def of_log(cls, log: Log, calibrator: Calibrator) -> Segments:
-        """Those of a training log; an error where it has none, or not those that are named."""
+        """Return the segments of a training log; raise where it has none, or not those that are named."""
         assert isinstance(calibrator, Multicalibrated)
         wanted = calibrator.segments
         ids = tuple(name for name in wanted or () if name in ROLES_OF_IDS)
@@ -72,7 +72,7 @@ class Segments:
 
     @classmethod
     def of_encoders(cls, encoders: Encoders | None, wanted: Sequence[str] | None) -> Segments:
-        """From the encoders of all features of a log; bags of values are no segments."""
+        """Select segments from the encoders of all features of a log; bags of values are no segments."""
         ids = tuple(name for name in wanted or () if name in ROLES_OF_IDS)
         if encoders is None:
             return cls(None, ids)
@@ -88,11 +88,11 @@ class Segments:
 
     @property
     def row_names(self) -> list[str]:
-        """Columns that they are read from of single rows."""
+        """Return the columns of single rows that segments are read from."""
         return [] if self.encoders is None else [each.feature.source for each in self.encoders.of_role("row")]
 
     def row_block(self, log: Log) -> Block:
-        """What is read of the rows of a log themselves."""
+        """Return what is read of the rows of a log themselves."""
         assert self.encoders is not None
         log = _described(log, [each.feature.name for each in self.encoders.of_role("row")])
         assert log.features is not None
@@ -103,14 +103,14 @@ class Segments:
         return self.encoders.block("row", len(log), log.features.values)
 
     def of_cells(self, rows: Rows, cell: torch.Tensor | None) -> Rows:
-        """Complete rows ``[R, n]`` of training cells, by their numbers in the log."""
+        """Return complete rows ``[R, n]`` of training cells, by their numbers in the log."""
         if self.of_rows is None:
             return rows
         assert cell is not None
         return _with_block(rows, self.of_rows, cell)
 
     def columns(self, rows: Rows, line: int, count: int) -> Columns:
-        """The columns of the first rows of a line."""
+        """Return the columns of the first rows of a line."""
         line = min(line, len(rows.user) - 1)
         code = {role: rows[role][line, :count].cpu().numpy() for role in ROLES_OF_IDS}
         found: dict[str, NDArray[Any]] = {name: code[name] for name in self.ids}
@@ -147,18 +147,18 @@ class SegmentReader(Reader):
     segments: Segments
 
     def of_log(self, log: Log, unseen: Unseen | None = None) -> Asked:
-        """The rows of a log."""
+        """Return the rows of a log."""
         return self._with(super().of_log(log, unseen), self.segments.row_block(log))
 
     def of_rows(self, log: Log, values: Mapping[str, Values]) -> Asked:
-        """The rows of a log with values of the features of rows, by name."""
+        """Return the rows of a log with values of the features of rows, by name."""
         assert self.segments.encoders is not None
         return self._with(super().of_rows(log, values), self.segments.encoders.block("row", len(log), values))
 
     def of_frame(
         self, frame: Any, user: str | None = None, item: str | None = None, unseen: Unseen | None = None
     ) -> Asked:
-        """The rows of a data frame."""
+        """Return the rows of a data frame."""
         asked, table = super().of_frame(frame, user, item, unseen), frame_of(frame)
         assert self.segments.encoders is not None
         given = {
@@ -182,7 +182,8 @@ def _with_block(rows: Rows, block: Block, at: torch.Tensor | None) -> Rows:
 
 
 def _described(log: Log, names: Sequence[str] | None) -> Log:
-    """A log with features: its own, or those that its columns and its tables of users and items make."""
+    """Return a log with features: its own, or those that its columns and its tables of users and items
+    make."""
     if log.features is not None:
         known = {name for each in log.features.declared for name in (each.name, each.source)}
         missing = [name for name in names or () if name not in known]

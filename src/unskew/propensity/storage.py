@@ -59,7 +59,7 @@ def save_propensity(
 
 
 def write_propensity(folder: Path, propensity: BasePropensity) -> dict[str, Any]:
-    """Weights and calibrators into a folder; what belongs into its config is returned."""
+    """Write weights and calibrators into a folder; return what belongs into its config."""
     write_tensors(folder / WEIGHTS, named(propensity.scorer_.tensors(), PREFIX))
     calibrators = [None if each is None else each.to_dict() for each in propensity.calibrators_]
     (folder / CALIBRATORS).write_text(json.dumps(calibrators, indent=1) + "\n", encoding="utf-8")
@@ -75,7 +75,8 @@ def write_propensity(folder: Path, propensity: BasePropensity) -> dict[str, Any]
 
 
 def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -> BasePropensity | None:
-    """The propensity of a run folder, or of one that ``save`` wrote, of whatever kind; None if there is none.
+    """Load the propensity of a run folder, or of one that ``save`` wrote, of whatever kind; None if there
+    is none.
 
     It predicts what it predicted, out of fold, to the last bit. It keeps no data to be diagnosed on.
     """
@@ -117,12 +118,12 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
 
 
 def _schema(propensity: BasePropensity, schema: Schema) -> Schema:
-    """What its models read of a schema."""
+    """Return what its models read of a schema."""
     return schema.select(propensity.fields) if propensity.reads_features else schema.ids
 
 
 def _calibrators(saved: SavedFolder, wanted: int, *, calibrated: bool) -> list[Calibrator | None]:
-    """One per seed and fold; None each where the scores are left raw."""
+    """Return one calibrator per seed and fold; None each where the scores are left raw."""
     records = saved.json(CALIBRATORS)
     if not isinstance(records, list) or len(records) != wanted:
         raise saved.damaged(CALIBRATORS, f"it is not a list of {wanted}")

@@ -49,7 +49,7 @@ _current: ContextVar[Checkpoint | None] = ContextVar("checkpoint", default=None)
 
 
 def checkpoint_in_effect() -> Checkpoint | None:
-    """The checkpoint in effect."""
+    """Return the checkpoint in effect."""
     return _current.get()
 
 
@@ -105,7 +105,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, given: Checkpoint | str | Path) -> Checkpoint:
-        """A checkpoint as given, or of a folder."""
+        """Return a checkpoint as it is, or that of a folder."""
         return given if isinstance(given, Checkpoint) else cls(given)
 
     # The folder.
@@ -176,7 +176,7 @@ class Checkpoint:
 
     @contextmanager
     def saving(self, out: Path) -> Iterator[None]:
-        """While the run folder of the job is put in place; then the job is done, and its states are removed.
+        """Put the run folder of the job in place; then the job is done, and its states are removed.
 
         What stays is a line that says so, by which the same job knows that there is nothing left to do: it
         may be killed after its run is in place and before it could say so.
@@ -191,7 +191,8 @@ class Checkpoint:
 
     @property
     def so_far(self) -> str:
-        """How far the job had got, in words: trainings that are done, and the epoch of the one that ran."""
+        """Return how far the job had got, in words: trainings that are done, and the epoch of the one that
+        ran."""
         states = self.files.names("training-")
         done = {name.rpartition("-")[0] for name in states if name.endswith("-done")}
         running = [name for name in states if name.rpartition("-")[0] not in done]
@@ -202,7 +203,7 @@ class Checkpoint:
         return words
 
     def wrote(self, out: Path) -> bool:
-        """Whether a run folder may be the one that the job of this checkpoint left.
+        """Return whether a run folder may be the one that the job of this checkpoint left.
 
         Whether it is the same job with the same data is found out when it is opened.
         """
@@ -236,7 +237,7 @@ class Checkpoint:
         self._lock = lock
 
     def _job(self) -> Mapping[str, Any] | None:
-        """What the folder says of its job; None where it is new."""
+        """Return what the folder says of its job; None where it is new."""
         if not (self.folder / (JOB + FACTS)).exists():
             return None
         try:
@@ -259,7 +260,7 @@ class Checkpoint:
             raise self._unwritable(error) from error
 
     def _try_to_write_job(self, status: Status, out: Path | None) -> None:
-        """The same of a job whose training is over: no folder of states is worth its run."""
+        """Write the same for a job whose training is over: no folder of states is worth its run."""
         try:
             self._write_job(status, out)
         except RunFolderError as error:
@@ -320,7 +321,7 @@ class Checkpoint:
     # The journal.
 
     def call(self, about: Mapping[str, Any]) -> Call:
-        """The next training of the job.
+        """Return the next training of the job.
 
         Parameters
         ----------
@@ -331,13 +332,13 @@ class Checkpoint:
         return Call(self, self._calls, json.loads(json.dumps(about, default=repr)))
 
     def take_back(self, call: Call) -> None:
-        """The last training came to nothing, and another takes its place."""
+        """Take back the last training, which came to nothing: another takes its place."""
         call.drop()
         self._calls -= 1
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for another state."""
+        """Return whether it is time for another state."""
         return time.monotonic() - self._saved_at >= self.seconds
 
     def write(self, name: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
@@ -359,7 +360,7 @@ class Checkpoint:
         return True
 
     def warn(self, what: str) -> None:
-        """A line about the folder."""
+        """Warn with a line about the folder."""
         warnings.warn(f"{self.folder}: {what}", CheckpointWarning, stacklevel=2)
 
 
@@ -375,11 +376,11 @@ class Call:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for a state."""
+        """Return whether it is time for a state."""
         return self._checkpoint.is_due
 
     def done(self) -> SavedState | None:
-        """What it left, if it is done."""
+        """Return what it left, if it is done."""
         return self._read(self._done) if self._done in self._names() else None
 
     def latest(self) -> SavedState | None:
@@ -432,7 +433,7 @@ class Call:
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """The first thing in which two tables of plain values differ, in words; None if they do not.
+    """Return the first thing in which two tables of plain values differ, in words; None if they do not.
 
     Examples
     --------
@@ -449,7 +450,8 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
 
 
 def flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Names and values of a table; those of a table inside it with its name in front: ``outer.inner``."""
+    """Yield names and values of a table; those of a table inside it with its name in front:
+    ``outer.inner``."""
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{before}{name}.")

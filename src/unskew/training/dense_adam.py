@@ -41,7 +41,7 @@ class DenseAdam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One update; parameters without a gradient are left alone."""
+        """Take one step; parameters without a gradient are left alone."""
         for decay in sorted(set(self._decays)):
             self._update(
                 [
@@ -53,7 +53,8 @@ class DenseAdam:
             )
 
     def tensors(self) -> dict[str, Tensor]:
-        """Moments and steps, ``NUMBER/NAME`` for each parameter; one that never had a gradient has none."""
+        """Return moments and steps, ``NUMBER/NAME`` for each parameter; one that never had a gradient has
+        none."""
         return {
             f"{number}/{name}": value
             for number, moments in sorted(self._moments.items())
@@ -61,7 +62,8 @@ class DenseAdam:
         }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copies, in memory of their own: a kernel may compute otherwise on memory of another alignment."""
+        """Take copies in memory of their own: a kernel may compute otherwise on memory of another
+        alignment."""
         numbers = sorted({int(key.partition("/")[0]) for key in tensors})
         self._moments = {
             number: _Moments(

@@ -35,7 +35,7 @@ def resolve_device(name: str | torch.device) -> torch.device:
 
 
 def _own_gpu() -> torch.device:
-    """The GPU of this process: shared where there are fewer than processes."""
+    """Return the GPU of this process: shared where there are fewer than processes."""
     if processes.world() == 1:
         return torch.device("cuda")
     return torch.device("cuda", processes.number_on_this_machine() % torch.cuda.device_count())

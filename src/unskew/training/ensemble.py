@@ -30,7 +30,7 @@ def combined(members: Floats) -> Floats:
 
 
 def spread(members: Floats) -> Floats:
-    """The standard deviation ``[n]`` of probabilities ``[K, n]``."""
+    """Return the standard deviation ``[n]`` of probabilities ``[K, n]``."""
     return np.asarray(members.std(axis=0, ddof=1))
 
 
@@ -45,7 +45,7 @@ def interval(members: Floats, level: float) -> Floats:
 
 
 def require_several(members: int, name: str) -> None:
-    """An error for a model of one network, by the name of its method."""
+    """Raise an error for a model of one network, by the name of its method."""
     require(
         members > 1,
         f"one network of {name} does not tell how far its predictions may be off",

@@ -32,21 +32,21 @@ class FittedModel(Protocol):
 
     @property
     def networks_(self) -> Mapping[str, Network]:
-        """By name."""
+        """Return the networks by name."""
         ...
 
     @property
     def beside_(self) -> tuple[Any, ...]:
-        """Further models, of the same seeds, whose mean with it is the model."""
+        """Return further models, of the same seeds, whose mean with it is the model."""
         ...
 
     def replicas(self) -> tuple[Replica, ...]:
-        """All members of all seeds."""
+        """Return all members of all seeds."""
         ...
 
 
 def of_seeds(model: FittedModel, rows: Rows) -> Floats:
-    """Of the ensembles ``[seeds, n]``, with the models beside them; recalibrated."""
+    """Return what ensembles say ``[seeds, n]``, with the models beside them; recalibrated."""
     found = combined(raw_of_members(model, rows))
     if model.beside_:
         others = [of_seeds(each, rows) for each in model.beside_]
@@ -55,7 +55,8 @@ def of_seeds(model: FittedModel, rows: Rows) -> Floats:
 
 
 def of_lines(model: FittedModel, rows: Rows) -> Floats:
-    """Of what held out each line of :meth:`unskew.Debiaser.validation_rows` ``[lines, n]``; recalibrated."""
+    """Return what held out each line of :meth:`unskew.Debiaser.validation_rows` ``[lines, n]``;
+    recalibrated."""
     if model.split_.lines == 1:
         return of_seeds(model, rows)
     # Members of models beside it hold out what its own do.
@@ -64,13 +65,13 @@ def of_lines(model: FittedModel, rows: Rows) -> Floats:
 
 
 def of_replicas(model: FittedModel, rows: Rows) -> Floats:
-    """Of each member ``[seeds · members, n]``, also of models beside it; recalibrated."""
+    """Return what each member says ``[seeds · members, n]``, also of models beside it; recalibrated."""
     members = np.concatenate([raw_of_members(each, rows) for each in (model, *model.beside_)], axis=1)
     return _recalibrated(model, members)
 
 
 def raw_of_members(model: FittedModel, rows: Rows) -> Floats:
-    """Of a model's own members ``[seeds, members, n]``, before any recalibration.
+    """Return what a model's own members say ``[seeds, members, n]``, before any recalibration.
 
     Rows are ``[1, n]``, or have a line for each seed or for each member.
     """
@@ -83,12 +84,12 @@ def raw_of_members(model: FittedModel, rows: Rows) -> Floats:
 
 
 def by_seed(model: FittedModel, lines: Floats) -> Floats:
-    """Lines of all replicas ``[R, n]`` as ``[seeds, members, n]``."""
+    """Return lines of all replicas ``[R, n]`` as ``[seeds, members, n]``."""
     return lines.reshape(len(model.seeds_), len(lines) // len(model.seeds_), lines.shape[1])
 
 
 def _recalibrated(model: FittedModel, members: Floats) -> Floats:
-    """Lines ``[seeds · members, n]`` from ``[seeds, members, n]``, each by the map of its seed."""
+    """Return lines ``[seeds · members, n]`` from ``[seeds, members, n]``, each by the map of its seed."""
     if model.recalibration_ is None:
         return np.concatenate(members)
     each = [model.recalibration_.predict(line) for line in members.swapaxes(0, 1)]
@@ -96,7 +97,7 @@ def _recalibrated(model: FittedModel, members: Floats) -> Floats:
 
 
 def of_own_lines(model: FittedModel, rows: Rows, lines: int) -> Floats:
-    """Of rows ``[1, lines · n]``, a part for each line, by what held out that line: ``[seeds, …]``."""
+    """Predict rows ``[1, lines · n]``, a part for each line, by what held out that line: ``[seeds, …]``."""
     at = torch.arange(rows.shape[1], device=rows.device).reshape(lines, -1)
     return of_lines(model, rows.map(lambda values: values[0][at])).reshape(len(model.seeds_), -1)
 
@@ -104,7 +105,7 @@ def of_own_lines(model: FittedModel, rows: Rows, lines: int) -> Floats:
 def map_of(
     log: Log, rows: NDArray[np.int64], predicted: Floats, p: Floats, kind: str, on: str = "held-out clicks"
 ) -> Recalibration:
-    """The map of a level, on rows of a log ``[seeds, n]`` with predictions and propensities."""
+    """Return the map of a level, on rows of a log ``[seeds, n]`` with predictions and propensities."""
     assert log.conversion is not None
     outcome = log.conversion[rows].astype(np.float64)
     weighted = on if (p == p[0, 0]).all() else f"{on}, weighted by 1/p"

@@ -22,34 +22,35 @@ ROUNDS = 4
 
 
 def mix(x: Tensor) -> Tensor:
-    """The finaliser of splitmix64 on int64 with wrap-around."""
+    """Mix int64 with wrap-around, as the finaliser of splitmix64 does."""
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _MIX_1
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _MIX_2
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
 def uniform_int(counter: Tensor, key: Tensor, size: int) -> Tensor:
-    """Integers in [0, size), one for each counter under each key (shapes broadcast)."""
+    """Return integers in [0, size), one for each counter under each key (shapes broadcast)."""
     return (mix(counter * _GOLDEN + key) & 0x3FFFFFFFFFFFFFFF) % size
 
 
 def scaled_int(hashed: Tensor, size: int) -> Tensor:
-    """Integers in [0, size) from hashes, by their upper 32 bits; a division costs several times as much."""
+    """Return integers in [0, size) from hashes, by their upper 32 bits; a division costs several times as
+    much."""
     return (((hashed >> 32) & 0xFFFFFFFF) * size) >> 32
 
 
 def keys(seeds: Int[Tensor, " R"], salt: int) -> Int[Tensor, " R"]:
-    """One key per replica seed ``[R]`` for one use (an epoch, a fold table, …)."""
+    """Return one key per replica seed ``[R]`` for one use (an epoch, a fold table, …)."""
     return mix(seeds + _GOLDEN * torch.tensor(salt + 1, device=seeds.device))
 
 
 def permutation_bits(size: int) -> int:
-    """Number of bits whose range covers ``size``, as :func:`permute` needs."""
+    """Return the number of bits whose range covers ``size``, as :func:`permute` needs."""
     return max(2, (size - 1).bit_length())
 
 
 def permute(position: Tensor, key: Tensor, bits: int) -> Tensor:
-    """A keyed bijection of [0, 2^bits): a Feistel network whose halves may differ by a bit.
+    """Permute [0, 2^bits) by a key: a Feistel network whose halves may differ by a bit.
 
     An epoch visits ``permute(0), permute(1), …`` and leaves out what is not a cell: every cell once,
     in random order, without a table of D.
@@ -72,6 +73,6 @@ def permuted_range(start: int, stop: int, key: Int[Tensor, " R"], bits: int) -> 
 
 
 def shuffled(key: Int[Tensor, " R"], size: int) -> Int[Tensor, "R size"]:
-    """A permutation of [0, size) for each key: ``[R, size]`` (stored; for O, not for D)."""
+    """Return a permutation of [0, size) for each key: ``[R, size]`` (stored; for O, not for D)."""
     counter = torch.arange(size, device=key.device)
     return torch.argsort(mix(counter * _GOLDEN + key.unsqueeze(1)), dim=1)

@@ -53,21 +53,21 @@ class HeldOut:
         self._seeds = [stream(seed, "held-out cells") for seed in seeds]
 
     def trains(self, rows: Rows) -> Tensor:
-        """Whether a click tower trains on rows ``[R, B]``."""
+        """Return whether a click tower trains on rows ``[R, B]``."""
         return self._slots.of_rows(rows) >= len(SLOT_OF)
 
     def of(self, seeds: Sequence[int]) -> HeldOut:
-        """The same for other seeds."""
+        """Return the same for other seeds."""
         return HeldOut(self.population, seeds)
 
     @cached_property
     def calibration(self) -> Cells:
-        """Cells to calibrate with."""
+        """Return cells to calibrate with."""
         return self._cells("calibration")
 
     @cached_property
     def evaluation(self) -> Cells:
-        """Cells to judge by."""
+        """Return cells to judge by."""
         return self._cells("evaluation")
 
     @cached_property
@@ -89,15 +89,16 @@ Ends = tuple[int, ...]
 def split_clicks(
     log: Log, seed: int, held_out: int, by: SplitBy = BY_PAIR, part: int = 0
 ) -> tuple[Positions, Positions]:
-    """Positions in O that train (one order of a seed's own), and those that are held out: one part of the
-    clicks, of those of :func:`split_parts`."""
+    """Return positions in O that train (one order of a seed's own), and those that are held out: one part of
+    the clicks, of those of :func:`split_parts`."""
     return split_parts(log, seed, held_out, by, (part,))[part]
 
 
 def split_parts(
     log: Log, seed: int, held_out: int, by: SplitBy, parts: Sequence[int], ends: Ends = ()
 ) -> dict[int, tuple[Positions, Positions]]:
-    """Positions in O that train (one order of a seed's own), and those that are held out, for some parts.
+    """Return positions in O that train (one order of a seed's own), and those that are held out, for some
+    parts.
 
     The clicks are dealt into parts of as many as are held out, by their keys; where there are fewer parts
     than asked for, the first follows the last. Of times there is one part, the latest.
@@ -178,7 +179,7 @@ class Split:
         *,
         members: int = 1,
     ) -> Split:
-        """The split of a log, for so many members that are trained on their own."""
+        """Return the split of a log, for so many members that are trained on their own."""
         if not held_out:
             return cls(0, ())
         lines = 1 if by.kind == "time" else members
@@ -186,7 +187,8 @@ class Split:
         return cls(held_out, ends, by, lines)
 
     def rows(self, log: Log, seeds: Sequence[int]) -> NDArray[np.int64]:
-        """Numbers ``[seeds · lines, n]`` of a log's clicked rows that did not train a seed, or its member.
+        """Return numbers ``[seeds · lines, n]`` of a log's clicked rows that did not train a seed, or its
+        member.
 
         The log may be the training log, in any order, or a part of it: what is between the ends of a part
         trained nothing, wherever it comes from. Where a log has more such rows in one line than in another,

@@ -38,12 +38,12 @@ class Outcomes:
 
     @property
     def decide(self) -> bool:
-        """Whether there are both outcomes: a loss of one falls as far as predictions follow it."""
+        """Return whether there are both outcomes: a loss of one falls as far as predictions follow it."""
         return 0 < self.converted < self.clicks
 
     @property
     def late(self) -> bool:
-        """Whether far fewer converted than others did, beyond chance."""
+        """Return whether far fewer converted than others did, beyond chance."""
         rate = self.others_converted / max(self.others, 1)
         if self.converted >= LATE_SHARE * rate * self.clicks:
             return False
@@ -51,7 +51,7 @@ class Outcomes:
 
     @property
     def words(self) -> str:
-        """What the held-out clicks and the others did."""
+        """Return what the held-out clicks and the others did."""
         return (
             f"{self.converted:,} of {self.clicks:,} converted, and {self.others_converted:,} of the"
             f" {self.others:,} others"
@@ -79,7 +79,7 @@ def outcomes_of(log: Log, share: float, by: SplitBy, replicas: Sequence[Replica]
 def split_that_decides(
     asked: str, log: Log, share: float, replicas: Sequence[Replica], *, selects: bool
 ) -> SplitBy:
-    """What is held out together, with a warning where that cannot choose an epoch.
+    """Return what is held out together, with a warning where that cannot choose an epoch.
 
     Where nobody asked for the latest clicks and they have one outcome alone, pairs are held out instead.
 
@@ -112,7 +112,7 @@ def split_that_decides(
 
 
 def _warn_of(lacking: Sequence[Outcomes], found: Sequence[Outcomes], by: SplitBy, share: float) -> None:
-    """Held-out clicks of one outcome, and what helps."""
+    """Warn of held-out clicks of one outcome, and say what helps."""
     more = min(0.5, round(2 * share, 2))
     remedies = ["give more data", f"hold out more, as --split pair:{more:g} (validation_share={more:g})"]
     if by.kind == "time":
@@ -130,7 +130,7 @@ def _warn(what: str) -> None:
 
 
 def outcome_words(log: Log, rows: NDArray[np.int64]) -> str:
-    """How many clicks ``[lines, n]`` were held out, and how many of them converted, in words."""
+    """Return how many clicks ``[lines, n]`` were held out, and how many of them converted, in words."""
     converted = log.take(rows.ravel()).known_conversion().reshape(rows.shape) > 0.5
     counts = converted.sum(axis=1)
     few, many = int(counts.min()), int(counts.max())

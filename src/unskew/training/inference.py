@@ -33,7 +33,7 @@ THINNING = 7
 def logits(
     network: Network, rows: Rows, *, tower: str | None = None, budget: int | None = None
 ) -> Float[Tensor, "R B"]:
-    """Logits ``[R, n]`` of rows ``[R, n]`` (or ``[1, n]``, for all replicas), in ``eval`` mode."""
+    """Return logits ``[R, n]`` of rows ``[R, n]`` (or ``[1, n]``, for all replicas), in ``eval`` mode."""
     tower = tower or network.towers[0]
     replicas = network.replicas
     chunk = max(1, (budget or _budget(rows.device)) // replicas)
@@ -51,7 +51,7 @@ def held_out_cells(
     most: int,
     sample: int | None = None,
 ) -> tuple[Int[Tensor, "R n"], Float[Tensor, "R n"]]:
-    """The cells of D that each replica holds out, and their weights: ``[R, n]`` each.
+    """Return the cells of D that each replica holds out, and their weights: ``[R, n]`` each.
 
     All clicked cells are kept. Where there are more than ``most`` cells per replica, the unclicked are about
     ``sample`` (by default as many), drawn from D without repetition and weighted accordingly, so that
@@ -82,7 +82,7 @@ def _all_cells(population: Population) -> Iterator[tuple[Tensor, float]]:
 
 
 def _thinned_cells(population: Population, thinning: int) -> Iterator[tuple[Tensor, float]]:
-    """All clicked cells, and one of so many of the others: the first of a keyed permutation of D."""
+    """Yield all clicked cells, and one of so many of the others: the first of a keyed permutation of D."""
     for start in range(0, population.n_clicks, BLOCK):
         yield population.observed[start : start + BLOCK], 1.0
     key = hashing.keys(torch.zeros(1, dtype=torch.int64, device=population.device), salt=THINNING)
@@ -104,7 +104,8 @@ def probability_moments(
     stacked: int = 1,
     budget: int | None = None,
 ) -> tuple[Float64[Tensor, "G B"], Float64[Tensor, "G B"]]:
-    """Mean and variance ``[R / stacked, n]`` of the probabilities that members and passes give to rows.
+    """Return mean and variance ``[R / stacked, n]`` of the probabilities that members and passes give to
+    rows.
 
     Parameters
     ----------

@@ -89,14 +89,14 @@ class History:
     """Validation loss ``[R]`` of another model's weights that it started from; they are of epoch −1."""
 
     def __add__(self, later: History) -> History:
-        """One stage after another; the best epoch is counted from the start of the last."""
+        """Join one stage and the next; the best epoch is counted from the start of the last."""
         steps = {**self.train}
         for name, losses in later.train.items():
             steps[name] = steps.get(name, []) + losses
         return History(steps, self.validation + later.validation, later.best_epoch, self.start or later.start)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain lists, for JSON."""
+        """Return plain lists, for JSON."""
         found = {"train": self.train, "validation": self.validation, "best_epoch": self.best_epoch}
         return {**found, "start": self.start} if self.start else found
 
@@ -163,7 +163,7 @@ def train(
 def _about(
     networks: Mapping[str, nn.Module], passes: Sequence[Pass[Sampler]], schedule: Schedule
 ) -> dict[str, Any]:
-    """What is trained, as far as the loop knows."""
+    """Return what is trained, as far as the loop knows."""
     return {
         "networks": {
             name: {key: list(weight.shape) for key, weight in network.state_dict().items()}
@@ -295,7 +295,7 @@ class _Watched:
         self._told, self._taken, self._next = taken, taken, time.monotonic() + SECONDS_BETWEEN_WORDS
 
     def __call__(self, position: Position) -> None:
-        """So many steps of the pass are done."""
+        """Note how many steps of the pass are done."""
         if self._saves is not None:
             self._saves(position)
         self._taken = position.taken
@@ -305,7 +305,7 @@ class _Watched:
             self._tell(part, {name: total / position.taken for name, total in position.sums.items()})
 
     def end(self, losses: Mapping[str, Tensor]) -> None:
-        """The pass is over."""
+        """Tell the losses at the end of the pass."""
         self._tell((self._number + 1) / self._passes, losses)
 
     def _tell(self, part: float, losses: Mapping[str, Tensor]) -> None:
@@ -330,7 +330,7 @@ def _matrix_products() -> Iterator[None]:
 
 
 def adam(network: nn.Module, name: str, schedule: Schedule, batch_rows: int) -> Optimiser:
-    """The optimiser of a network, by the rows of a replica that a step reads."""
+    """Return the optimiser of a network, by the rows of a replica that a step reads."""
     rate, decay = (
         value[name] if isinstance(value, Mapping) else value
         for value in (schedule.learning_rate, schedule.weight_decay)
@@ -357,7 +357,7 @@ def _executor(each: Pass[Sampler], optimisers: Mapping[str, Optimiser], on_gpu: 
 
 @contextmanager
 def evaluating(networks: Any) -> Iterator[None]:
-    """Networks in ``eval`` mode without gradients; back to ``train`` mode where they were."""
+    """Put networks in ``eval`` mode without gradients, and back where they were in ``train`` mode."""
     were_training = [(network, network.training) for network in networks]
     for network, _ in were_training:
         network.eval()
@@ -390,14 +390,15 @@ def _no_step(idle: Pass[Sampler]) -> TrainingError:
 
 
 def _offered(value: Tensor, keeper: BestWeights) -> list[float]:
-    """The validation loss of what training starts from, as of epoch −1."""
+    """Return the validation loss of what training starts from, as of epoch −1."""
     _require_finite(value, "validation", -1, keeper)
     keeper.offer(value, -1)
     return [float(each) for each in value]
 
 
 def _least_left(history: History, schedule: Schedule) -> int:
-    """Epochs after which a training stops at the earliest: when the last replica has waited long enough."""
+    """Return the epochs after which a training stops at the earliest: when the last replica has waited long
+    enough."""
     patience, losses = (
         schedule.patience or 0,
         [*([history.start] if history.start else ()), *history.validation],
@@ -409,7 +410,7 @@ def _least_left(history: History, schedule: Schedule) -> int:
 
 
 def _record(loss: Tensor, lines: list[list[float]], keeper: BestWeights | None) -> None:
-    """A line of losses; a replica that stopped stays at its last, as if it had been trained alone."""
+    """Record a line of losses; a replica that stopped stays at its last, as if it had been trained alone."""
     if keeper is not None and lines:
         loss = torch.where(keeper.stopped, loss.new_tensor(lines[-1]), loss)
     lines.append(loss.tolist())
@@ -442,12 +443,13 @@ class BestWeights:
                 torch.where(chosen, current.detach(), kept, out=kept)
 
     def exhausted(self, patience: int) -> bool:
-        """Whether every replica has waited ``patience`` epochs; those that have are stopped for good."""
+        """Return whether every replica has waited ``patience`` epochs; those that have are stopped for
+        good."""
         self.stopped |= self._waited >= patience
         return bool(self.stopped.all())
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, for a checkpoint."""
+        """Return all of it, for a checkpoint."""
         weights = {f"weight/{number}": kept for number, kept in enumerate(self._best)}
         return {
             **weights,

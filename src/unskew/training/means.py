@@ -76,7 +76,7 @@ def stratified(
 def halves(
     values: Float[Tensor, "*batches B"],
 ) -> tuple[Float[Tensor, "*batches first"], Float[Tensor, "*batches second"]]:
-    """The two halves of a batch ``[..., B]``, by place; a batch of one row is both.
+    """Return the two halves of a batch ``[..., B]``, by place; a batch of one row is both.
 
     E[A·B] = (E m)² for the means A and B of independent halves, while E[m²] = (E m)² + Var m for the mean m
     of the whole batch: a product of halves estimates the square of an expectation, and its gradient, without
@@ -110,11 +110,12 @@ class Space:
     """1 on the rows of the batch of D that have no click ``[..., D]``."""
 
     def known(self, values: Tensor) -> Tensor:
-        """Values that are known on clicks, with 1 elsewhere: a NaN there would be in every gradient."""
+        """Return values that are known on clicks, with 1 elsewhere: a NaN there would be in every
+        gradient."""
         return values if self.click is None else torch.where(self.click > 0, values, 1.0)
 
     def both(self, values: OnBoth) -> tuple[Tensor, Tensor]:
-        """Values on O and on D."""
+        """Return values on O and on D."""
         if isinstance(values, tuple) == (self.click is not None):
             raise ParameterError(
                 "a mean over D was given neither rows of D with click=, nor pairs without",

@@ -92,7 +92,7 @@ class Size(NamedTuple):
 
     @property
     def in_training(self) -> int:
-        """Numbers while it is trained."""
+        """Return numbers while it is trained."""
         # A table that is trained by touched rows has no gradient.
         return TRAINING_COPIES * self.parameters - self.by_rows + ROW_NUMBERS * self.rows
 
@@ -136,7 +136,7 @@ def machine_memory() -> int:
 
 
 def size_of(build: Callable[[Schema], Sequence[torch.nn.Module]], schema: Schema, batch_rows: int) -> Size:
-    """The size of the networks that ``build`` makes for a schema, made on a device that holds nothing.
+    """Return the size of the networks that ``build`` makes for a schema, made on a device that holds nothing.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def size_of(build: Callable[[Schema], Sequence[torch.nn.Module]], schema: Schema
 
 
 def _rows(table: ReplicaEmbedding) -> int:
-    """Of all replicas."""
+    """Return the rows of a table over all replicas."""
     return table.weight.shape[0] * table.weight.shape[1]
 
 
@@ -178,7 +178,7 @@ def join_networks(parts: Sequence[Network], whole: Network) -> Network:
 
 
 def join_histories(parts: Sequence[History]) -> History:
-    """Losses of all replicas; those of a part that stopped earlier stay what they were at its end."""
+    """Return losses of all replicas; those of a part that stopped earlier stay what they were at its end."""
     names = parts[0].train
     return History(
         train={name: _side_by_side([part.train[name] for part in parts]) for name in names},
@@ -195,7 +195,7 @@ def share_of_network(network: Network, fresh: Network, replicas: slice) -> Netwo
 
 
 def share_of_history(history: History, replicas: slice) -> History:
-    """The losses of some replicas."""
+    """Return the losses of some replicas."""
     return History(
         train={name: [line[replicas] for line in losses] for name, losses in history.train.items()},
         validation=[line[replicas] for line in history.validation],

@@ -36,7 +36,7 @@ class IdHashes(NamedTuple):
 
     @classmethod
     def of(cls, users: Vocabulary, items: Vocabulary, device: torch.device) -> IdHashes:
-        """Those of two vocabularies; a user and an item of one id differ."""
+        """Return the hashes of two vocabularies; a user and an item of one id differ."""
         user, item = (torch.tensor(np.append(each.hashes, 0), device=device) for each in (users, items))
         return cls(user, hashing.mix(item))
 
@@ -78,15 +78,15 @@ class Population:
         return len(self.observed)
 
     def rows(self, cell: Int[Tensor, "*n"]) -> Rows:
-        """What networks read of cells."""
+        """Return what networks read of cells."""
         return self.filled(self.ids(cell), cell)
 
     def filled(self, ids: Rows, cell: Int[Tensor, "*n"]) -> Rows:
-        """The ids of cells with their features, if the log has any."""
+        """Return the ids of cells with their features, if the log has any."""
         return ids if self.tables is None else self.tables.added(ids, cell)
 
     def ids(self, cell: Int[Tensor, "*n"]) -> Rows:
-        """Users and items of cells."""
+        """Return users and items of cells."""
         if self._ids is not None:
             user, item = (codes[cell].long() for codes in self._ids)
             return Rows(user=user, item=item)
@@ -110,12 +110,12 @@ class Population:
         return (self.observed[place] == cell).float()
 
     def slots(self, seeds: Sequence[int], count: int, by: FoldBy = "cell") -> Slots:
-        """A partition of the cells into ``count`` slots, for each replica from its own seed."""
+        """Return a partition of the cells into ``count`` slots, for each replica from its own seed."""
         return Slots(self.hashes, seeds, count, by, self)
 
 
 def _place_of(cell: Tensor) -> Tensor:
-    """The place of a cell in a table of :data:`TABLE_CELLS`, which others share."""
+    """Return the place of a cell in a table of :data:`TABLE_CELLS`, which others share."""
     return hashing.scaled_int(hashing.mix(cell), TABLE_CELLS)
 
 
@@ -154,12 +154,12 @@ class Slots:
         self.key = hashing.keys(torch.tensor(seeds, device=hashes.user.device), salt=0).unsqueeze(1)
 
     def of(self, cell: Int[Tensor, "_ n"]) -> Int[Tensor, "R n"]:
-        """Slots ``[R, n]`` of cells ``[R, n]`` (or ``[1, n]``) of the population."""
+        """Return slots ``[R, n]`` of cells ``[R, n]`` (or ``[1, n]``) of the population."""
         assert self.population is not None
         return self.of_rows(self.population.ids(cell))
 
     def of_rows(self, rows: Rows) -> Int[Tensor, "R B"]:
-        """Slots ``[R, n]`` of rows ``[R, n]`` (or ``[1, n]``)."""
+        """Return slots ``[R, n]`` of rows ``[R, n]`` (or ``[1, n]``)."""
         if self.by == "user":
             hashed = self.hashes.user[rows.user]
         elif self.by == "item":

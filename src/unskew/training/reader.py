@@ -51,7 +51,7 @@ class Tables:
 
     @classmethod
     def of(cls, log: Log, device: torch.device) -> Tables | None:
-        """Those of a training log; None where it has the ids alone."""
+        """Return the tables of a training log; None where it has the ids alone."""
         encoders = log.encoders
         if encoders is None or log.features is None:
             return None
@@ -62,7 +62,7 @@ class Tables:
 
     @property
     def columns(self) -> int:
-        """Of all features."""
+        """Return the number of columns of all features."""
         return sum(each.shape[1] for each in (*self._codes, *self._numbers))
 
     def added(self, rows: Rows, row: Tensor) -> Rows:
@@ -84,7 +84,7 @@ class Asked(NamedTuple):
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Where both are known."""
+        """Return where both are known."""
         return ~(self.unseen_user | self.unseen_item)
 
 
@@ -104,7 +104,8 @@ class Reader:
     device: torch.device
 
     def policy(self, unseen: Unseen | None) -> Unseen:
-        """What is done with what is not known; None is ``"other"`` with features and ``"error"`` without."""
+        """Return what is done with what is not known; None is ``"other"`` with features and ``"error"``
+        without."""
         if unseen is None:
             return "error" if self.encoders is None else "other"
         require_choice("unseen", unseen, ("error", "nan", "other", "average"))
@@ -129,7 +130,7 @@ class Reader:
         yield from (self.of_log(block, unseen) for block in log.blocks())
 
     def of_log(self, log: Log, unseen: Unseen | None = None) -> Asked:
-        """The rows of a log; its features are coded as those of training were."""
+        """Return the rows of a log; its features are coded as those of training were."""
         policy = self.policy(unseen)
         strict: Literal["error", "nan"] = "error" if policy == "error" else "nan"
         user = self.users.recode(log.user, log.users, unseen=strict)
@@ -145,8 +146,7 @@ class Reader:
         return self._asked(user, item, policy, blocks)  # type: ignore[arg-type]
 
     def _coded(self, log: Log) -> dict[Role, Block] | None:
-        """The features of a block of a stream that codes them as the one of training, or is it; None of other
-        logs."""
+        """Return the features of a log that codes them as training did; None for other logs."""
         assert log.features is not None
         assert self.encoders is not None
         coded_by = log.features.encoders
@@ -165,12 +165,12 @@ class Reader:
         return {**tables, "row": self.encoders.part_of(coded_by, log.encoded_rows())}
 
     def of_pairs(self, user: Any, item: Any, unseen: Unseen | None = None) -> Asked:
-        """Rows of pairs of ids, with what was known of them in training."""
+        """Return rows of pairs of ids, with what was known of them in training."""
         policy = self.policy(unseen)
         return self._asked(*self._codes(user, item, policy), policy, None)
 
     def of_rows(self, log: Log, values: Mapping[str, Values]) -> Asked:
-        """The rows of a log of known users and items with values of the features of rows, by name.
+        """Return the rows of a log of known users and items with values of the features of rows, by name.
 
         Features of users and items are those of training.
         """
@@ -186,13 +186,13 @@ class Reader:
         return self._asked(user, item, "error", blocks)
 
     def of_codes(self, user: NDArray[Any], item: NDArray[Any]) -> Rows:
-        """Rows of pairs of codes, with what was known of them in training."""
+        """Return rows of pairs of codes, with what was known of them in training."""
         return self._asked(user, item, "error", None).rows
 
     def of_frame(
         self, frame: Any, user: str | None = None, item: str | None = None, unseen: Unseen | None = None
     ) -> Asked:
-        """The rows of a data frame, by the names of its id columns (those of training by default).
+        """Return the rows of a data frame, by the names of its id columns (those of training by default).
 
         Columns of features are read where they are there; what was known of a user or item in training stands
         in for those that are not. Other columns are not looked at.
@@ -223,7 +223,7 @@ class Reader:
         return codes[0].astype(np.int64), codes[1].astype(np.int64)
 
     def _asked(self, user: Codes, item: Codes, policy: Unseen, blocks: Mapping[Role, Block] | None) -> Asked:
-        """Rows from codes, of which the last is for those that are not known."""
+        """Return rows from codes, of which the last is for those that are not known."""
         if self.encoders is not None and policy == "other":
             # Ids of the vocabulary that no row of training had are as good as unknown.
             seen = self.encoders.seen
@@ -280,7 +280,7 @@ class Reader:
     def _fill_averages(
         self, result: NDArray[np.float64], asked: Asked, at: NDArray[np.intp], by: str, predict: Predict
     ) -> None:
-        """The mean over some known users of each item's prediction (``by="item"``), or the reverse."""
+        """Return the mean over some known users of each item's prediction (``by="item"``), or the reverse."""
         if not len(at):
             return
         both = (asked.unseen_user & asked.unseen_item)[at]
@@ -304,11 +304,11 @@ class Reader:
 
 
 def _spread(size: int) -> Codes:
-    """Codes from the first to the last, at most :data:`AVERAGE_OVER`."""
+    """Return codes from the first to the last, at most :data:`AVERAGE_OVER`."""
     return np.unique(np.linspace(0, size - 1, AVERAGE_OVER).round().astype(np.int64))
 
 
 def taken(rows: Rows, places: NDArray[np.intp]) -> Rows:
-    """Some of the rows, by their places."""
+    """Return some of the rows, by their places."""
     at = torch.as_tensor(places, device=rows.device)
     return rows.map(lambda values: values[:, at])

@@ -49,13 +49,13 @@ class Sample(NamedTuple):
     """What the cells are, where :class:`LookedUp` has looked it up for a whole block."""
 
     def tensors(self) -> Iterator[Tensor]:
-        """All tensors, those of the rows among them."""
+        """Yield all tensors, those of the rows among them."""
         for part in self:
             yield from _tensors(part)
 
     @property
     def device(self) -> torch.device:
-        """Where all tensors are."""
+        """Return where all tensors are."""
         return next(self.tensors()).device
 
     @property
@@ -64,7 +64,7 @@ class Sample(NamedTuple):
         return next(self.tensors()).shape
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Sample:
-        """The same with every tensor changed."""
+        """Return the same with every tensor changed."""
 
         def changed(part: Any) -> Any:
             return part if part is None else change(part) if isinstance(part, Tensor) else part.map(change)
@@ -72,11 +72,11 @@ class Sample(NamedTuple):
         return Sample(*(changed(part) for part in self))
 
     def at(self, position: Tensor) -> Sample:
-        """The step of a block at a position ``[1]`` that is known only on the device."""
+        """Return the step of a block at a position ``[1]`` that is known only on the device."""
         return self.map(lambda part: part.index_select(1, position).squeeze(1))
 
     def steps(self, first: int = 0) -> Iterator[Sample]:
-        """The steps of a block from a number on, one after the other."""
+        """Yield the steps of a block from a number on, one after the other."""
         for step in range(first, self.shape[1]):
             yield self.map(partial(torch.select, dim=1, index=step))
 
@@ -93,16 +93,16 @@ class Sampler(Protocol):
 
     @property
     def steps(self) -> int:
-        """Steps per epoch."""
+        """Return the number of steps per epoch."""
         ...
 
     @property
     def batch_rows(self) -> int:
-        """Rows that a step reads for each replica."""
+        """Return how many rows a step reads for each replica."""
         ...
 
     def epoch(self, number: int) -> Iterator[Sample]:
-        """Blocks of epoch ``number``; their steps add up to ``self.steps``."""
+        """Yield blocks of epoch ``number``; their steps add up to ``self.steps``."""
         ...
 
 
@@ -230,12 +230,12 @@ class PartsOfEpochs:
 
     @property
     def steps(self) -> int:
-        """Steps of a part; one has a step less where they do not come out even."""
+        """Return the number of steps of a part; one has a step less where they do not come out even."""
         return -(-self.sampler.steps // self.parts)
 
     @property
     def batch_rows(self) -> int:
-        """Rows that a step reads for each replica."""
+        """Return how many rows a step reads for each replica."""
         return self.sampler.batch_rows
 
     def epoch(self, number: int) -> Iterator[Sample]:
@@ -264,16 +264,16 @@ class LookedUp:
 
     @property
     def steps(self) -> int:
-        """Steps per epoch."""
+        """Return the number of steps per epoch."""
         return self.sampler.steps
 
     @property
     def batch_rows(self) -> int:
-        """Rows that a step reads for each replica."""
+        """Return how many rows a step reads for each replica."""
         return self.sampler.batch_rows
 
     def epoch(self, number: int) -> Iterator[Sample]:
-        """The sampler's blocks with what their cells are."""
+        """Yield the sampler's blocks with what their cells are."""
         for block in self.sampler.epoch(number):
             assert block.cells is not None
             yield Sample(
@@ -371,7 +371,7 @@ class ClicksAndNegatives:
         self.steps, self.batch_rows = batches(sum(self._sizes), self.batch_size)
 
     def epoch(self, number: int) -> Iterator[Sample]:
-        """One block: clicks and negatives, shuffled together."""
+        """Yield one block: clicks and negatives, shuffled together."""
         n_clicks, n_negatives = self._sizes
         draw = number if self.resample else 0
         clicks = torch.stack(self._clicks_of(number, n_clicks))
@@ -429,7 +429,7 @@ def unclicked_cells(
 
 
 def batches(size: int, batch_size: int) -> tuple[int, int]:
-    """Steps per epoch and a batch size that divides it evenly (the last batch is not a rump).
+    """Return steps per epoch and a batch size that divides it evenly (the last batch is not a rump).
 
     Examples
     --------

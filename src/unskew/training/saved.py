@@ -90,16 +90,18 @@ class SavedFolder:
 
     @classmethod
     def of(cls, folder: str | Path | SavedFolder) -> SavedFolder:
-        """A folder opened, unless it is already: so that what is read several times is checked once."""
+        """Return a folder opened, unless it is already: so that what is read several times is checked
+        once."""
         return folder if isinstance(folder, cls) else cls(cast(str | Path, folder))
 
     def damaged(self, name: str, what: object) -> RunFolderError:
-        """The error that a file is damaged, and how, in one line."""
+        """Return the error that a file is damaged, and how, in one line."""
         reason = " ".join(str(what).split()).rstrip(".")
         return RunFolderError(f"{name} is damaged ({reason})", where=str(self.folder), remedy=REMEDY)
 
     def entry(self, *path: str, kind: type[Entry]) -> Entry:
-        """What the config has under a path of keys; an error if it is not there, or of another kind."""
+        """Return what the config has under a path of keys; an error if it is not there, or of another
+        kind."""
         found: Any = self.config
         for number, key in enumerate(path, start=1):
             if not isinstance(found, Mapping) or key not in found:
@@ -112,7 +114,7 @@ class SavedFolder:
         return found
 
     def seeds(self, *path: str) -> tuple[int, ...]:
-        """Seeds in the config."""
+        """Return the seeds in the config."""
         found = self.entry(*path, kind=list)
         whole = [seed for seed in found if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0]
         if not found or len(set(whole)) < len(found):
@@ -120,7 +122,7 @@ class SavedFolder:
         return tuple(whole)
 
     def restored(self, make: Callable[..., Restored], *path: str, **makers: Callable[..., Any]) -> Restored:
-        """What ``make`` makes of the parameters under a path of keys (:func:`restored_params`)."""
+        """Return what ``make`` makes of the parameters under a path of keys (:func:`restored_params`)."""
         table = self.entry(*path, kind=dict)
         try:
             made = make(**restored_params(table, **makers))
@@ -130,7 +132,7 @@ class SavedFolder:
         return made
 
     def text(self, name: str) -> str:
-        """A text file."""
+        """Return the content of a text file."""
         path = self._path(name)
         try:
             return path.read_text(encoding="utf-8")
@@ -142,7 +144,7 @@ class SavedFolder:
             ) from error
 
     def json(self, name: str) -> Any:
-        """A JSON file."""
+        """Return the content of a JSON file."""
         text = self.text(name)
         try:
             return json.loads(text)
@@ -150,7 +152,7 @@ class SavedFolder:
             raise self.damaged(name, error) from error
 
     def tensors(self, name: str, prefix: str = "") -> dict[str, Tensor]:
-        """The tensors of a safetensors file whose names start with a prefix, without it."""
+        """Return the tensors of a safetensors file whose names start with a prefix, without it."""
         path = self._path(name)
         try:
             everything = load_file(path)
@@ -159,7 +161,7 @@ class SavedFolder:
         return {key[len(prefix) :]: value for key, value in everything.items() if key.startswith(prefix)}
 
     def schema(self) -> Schema:
-        """The fields that the networks read; an error where the vocabularies are of other sizes."""
+        """Return the fields that the networks read; an error where the vocabularies are of other sizes."""
         record = self.json(SCHEMA)
         try:
             schema = Schema.from_dict(record)
@@ -172,7 +174,8 @@ class SavedFolder:
         return schema
 
     def encoders(self) -> Encoders | None:
-        """How features are coded, with those of the users and items; None where the models read ids alone."""
+        """Return how features are coded, with those of the users and items; None where the models read ids
+        alone."""
         record = self.json(SCHEMA)
         if "encoders" not in record:
             return None
@@ -196,7 +199,7 @@ class SavedFolder:
         return found
 
     def _check_tables(self, encoders: Encoders) -> None:
-        """An error where the features of users and items are not what the encoders make."""
+        """Raise an error where the features of users and items are not what the encoders make."""
         for role in ("user", "item"):
             if encoders.seen[role].shape != (encoders.schema.ids[role].size,):
                 raise self.damaged(FEATURES, f"{role}/seen has shape {encoders.seen[role].shape}")
@@ -215,7 +218,7 @@ class SavedFolder:
                 raise self.damaged(FEATURES, f"{role} features are out of range")
 
     def check_shapes(self, build: Callable[[Schema], Mapping[str, Module]], name: str) -> None:
-        """An error where a file of weights has other shapes than the config and the schema ask for.
+        """Raise an error where a file of weights has other shapes than the config and the schema ask for.
 
         Only what the files declare is looked at, so that a wrong size takes no memory: ``build`` makes the
         networks, by the prefix of their weights, on a device that holds nothing.
@@ -256,7 +259,7 @@ class SavedFolder:
         network.load_state_dict(found)
 
     def vocabulary(self, name: str) -> Vocabulary:
-        """The ids of users or items."""
+        """Return the ids of users or items."""
         file = f"{name}.parquet"
         path = self._path(file)
         parts: list[NDArray[Any]] = []
@@ -279,14 +282,15 @@ class SavedFolder:
         return Vocabulary(ids=np.concatenate(parts), name=name, buckets=self._buckets(file, metadata))
 
     def _buckets(self, file: str, metadata: Mapping[bytes, bytes]) -> int:
-        """Codes that ids without one of their own share."""
+        """Return codes that ids without one of their own share."""
         count = metadata.get(BUCKETS, b"0")
         if not count.isdigit() or len(count) > LONGEST_COUNT:
             raise self.damaged(file, f"{count!r} codes that ids share")
         return int(count)
 
     def _ids(self, file: str, ids: Any, last: NDArray[Any] | None) -> NDArray[Any]:
-        """Some of the ids, which follow the last before them: codes are positions, so ids are in order."""
+        """Return some of the ids, which follow the last before them: codes are positions, so ids are in
+        order."""
         array = np.array(ids.to_pylist(), dtype=TEXT if is_text(ids.type) and not ids.null_count else None)
         in_order = array if last is None else np.concatenate([last, array])
         if ids.null_count or not (in_order[:-1] < in_order[1:]).all():
@@ -311,13 +315,14 @@ class SavedFolder:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column holds text."""
+    """Return whether a column holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 @contextmanager
 def sealed_folder(folder: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A new run folder, whole or not there (:func:`unskew.base.files.whole_folder`), with its manifest."""
+    """Yield a new run folder, whole or not there (:func:`unskew.base.files.whole_folder`), with its
+    manifest."""
     with whole_folder(folder, overwrite=overwrite) as beside:
         yield beside
         write_manifest(beside)
@@ -338,7 +343,8 @@ class Reads(Protocol):
 
 
 def write_inputs(folder: Path, *models: Reads) -> None:
-    """What models of one log read: ``users.parquet``, ``items.parquet`` and ``schema.json``, which has the
+    """Write what models of one log read: ``users.parquet``, ``items.parquet`` and ``schema.json``, which
+    has the
     fields and how features are coded; with features also ``features.safetensors``, those of the users and
     items.
     """
@@ -370,12 +376,12 @@ def write_inputs(folder: Path, *models: Reads) -> None:
 
 
 def named(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """A network's tensors under a prefix."""
+    """Return a network's tensors under a prefix."""
     return {prefix + name: value for name, value in state.items()}
 
 
 def params_table(estimator: Estimator) -> dict[str, Any]:
-    """Parameters as TOML can hold them; nested estimators as tables with their names.
+    """Return parameters as TOML can hold them; nested estimators as tables with their names.
 
     TOML has no None, and ``"none"`` may be a parameter's value: what is None is listed by name.
     """

@@ -44,7 +44,7 @@ START = Position()
 
 
 def blocks_from(sampler: Sampler, epoch: int, start: Position) -> Iterator[tuple[int, Sample, int]]:
-    """The blocks of an epoch from a position on: their numbers, they, and the steps of each that are done."""
+    """Yield the blocks of an epoch from a position on: numbers, blocks, and the steps that are done."""
     for number, block in enumerate(sampler.epoch(epoch)):
         if number >= start.block:
             yield number, block, start.step if number == start.block else 0
@@ -62,7 +62,7 @@ class Optimiser(Stateful, Protocol):
         ...
 
     def step(self) -> Any:
-        """One update."""
+        """Take one step."""
         ...
 
 
@@ -72,7 +72,7 @@ class Executor(Protocol):
     def run(
         self, sampler: Sampler, epoch: int, start: Position = START, after: After | None = None
     ) -> dict[str, Tensor]:
-        """Mean losses ``[R]`` by step, of an epoch from its start or from where it was."""
+        """Run an epoch from its start or from where it was; return mean losses ``[R]`` by step."""
         ...
 
 
@@ -86,7 +86,7 @@ class EagerSteps:
     def run(
         self, sampler: Sampler, epoch: int, start: Position = START, after: After | None = None
     ) -> dict[str, Tensor]:
-        """Mean losses ``[R]`` by step, of an epoch from its start or from where it was."""
+        """Run an epoch from its start or from where it was; return mean losses ``[R]`` by step."""
         sums, taken = dict(start.sums), start.taken
         for number, block, first in blocks_from(sampler, epoch, start):
             for step, sample in enumerate(block.steps(first), first + 1):
@@ -98,7 +98,7 @@ class EagerSteps:
         return {name: total / taken for name, total in sums.items()}
 
     def take(self, sample: Sample) -> dict[str, Tensor]:
-        """One batch: every step in turn; losses without gradient."""
+        """Take every step on one batch; return the losses without gradient."""
         losses = {}
         for step in self.steps:
             loss = step.loss(sample)
@@ -114,7 +114,7 @@ class EagerSteps:
 
 
 def _require_loss(loss: object, name: str) -> None:
-    """A method of one's own may return anything; only a tensor of what is trained has a gradient."""
+    """Raise for a loss without a gradient: a method of one's own may return anything."""
     if not isinstance(loss, Tensor) or not loss.requires_grad:
         found = "a tensor without a gradient" if isinstance(loss, Tensor) else f"{type(loss).__name__}"
         raise TrainingError(
@@ -142,7 +142,7 @@ class CapturedSteps:
     def run(
         self, sampler: Sampler, epoch: int, start: Position = START, after: After | None = None
     ) -> dict[str, Tensor]:
-        """Mean losses ``[R]`` by step, of an epoch from its start or from where it was."""
+        """Run an epoch from its start or from where it was; return mean losses ``[R]`` by step."""
         for total in self._sums.values():
             total.zero_()
         # Before anything was captured: only the first epoch may start elsewhere.
@@ -219,7 +219,7 @@ class CapturedSteps:
 
 @contextmanager
 def side_stream() -> Iterator[torch.cuda.Stream]:
-    """A stream of its own for the steps before a capture, as PyTorch asks."""
+    """Yield a stream of its own for the steps before a capture, as PyTorch asks."""
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

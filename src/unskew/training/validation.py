@@ -31,22 +31,22 @@ class ValidationLoss:
     """False judges scores that are not meant as rates: after the shift of their logits that suits best."""
 
     def __call__(self) -> Tensor:
-        """The loss of the present weights."""
+        """Return the loss of the present weights."""
         return self.of_logit(self.logit())
 
     def logit(self) -> Tensor:
-        """Logits ``[R, n]`` of its rows."""
+        """Return the logits ``[R, n]`` of its rows."""
         return logits(self.prediction, self.rows, tower="prediction")
 
     def of_logit(self, logit: Tensor) -> Tensor:
-        """The loss of logits."""
+        """Return the loss of logits."""
         if not self.level:
             logit = logit + _best_shift(self.conversion, logit, self.weight)
         return weighted_mean(cross_entropy(self.conversion, logit), self.weight)
 
 
 def _best_shift(conversion: Tensor, logit: Tensor, weight: Tensor) -> Tensor:
-    """The b ``[R, 1]`` that minimises Σ w·CE(r, σ(a + b)), by Newton's method."""
+    """Return the b ``[R, 1]`` that minimises Σ w·CE(r, σ(a + b)), by Newton's method."""
     least = torch.finfo(logit.dtype).tiny
     shift = torch.zeros_like(logit[:, :1])
     for _ in range(NEWTON_STEPS):

@@ -58,7 +58,7 @@ class Model(Method, FittedModel, Protocol):
     split_: Split
 
     def predict(self, log: Any) -> NDArray[np.float64]:
-        """Predictions ``[n]`` of the rows of a log."""
+        """Return predictions ``[n]`` of the rows of a log."""
         ...
 
 
@@ -80,7 +80,7 @@ class CodeMap:
 
 
 def without_seed(missing: int, has: Sequence[int], called: str) -> ParameterError:
-    """The error for a model that was not trained with a seed."""
+    """Return the error for a model that was not trained with a seed."""
     return ParameterError(
         f"has no seed {missing}: it was trained with {listed(map(str, has))}",
         where=called,
@@ -106,7 +106,7 @@ class WarmStart:
 
     @classmethod
     def of(cls, model: Model, method: Method, log: Log, called: str = "start") -> WarmStart:
-        """From a fitted model, for a method on a log that has what its networks read."""
+        """Return a start from a fitted model, for a method on a log that has what its networks read."""
         missing = [seed for seed in method.seeds_ if seed not in model.seeds_]
         if missing:
             raise without_seed(missing[0], model.seeds_, called)
@@ -189,12 +189,12 @@ class WarmStart:
 
     @property
     def digest(self) -> str:
-        """Of its weights."""
+        """Return a digest of its weights."""
         weights = (each for name in self.model.networks_ for each in self.model.networks_[name].parameters())
         return digest_of(*(each.detach().float().cpu().numpy() for each in weights))
 
     def backbone(self, method: Method, schema: Schema) -> Backbone:
-        """The backbone of a method; a width that follows from the number of ids stays what it was."""
+        """Return the backbone of a method; a width that follows from the number of ids stays what it was."""
         backbone, before = method.backbone, self.model.backbone
         if type(backbone) is not type(before) or getattr(backbone, "dim", 0) is not None:
             return backbone
@@ -202,7 +202,8 @@ class WarmStart:
         return backbone if width == embedding_width(schema) else replace(backbone, dim=width)  # type: ignore[call-arg]
 
     def check(self, networks: Mapping[str, Network], method: Method) -> None:
-        """An error where networks of the method are not of the shapes that it has, but for rows of tables."""
+        """Raise an error where networks of the method are not of the shapes that it has, but for rows of
+        tables."""
         for name, network in networks.items():
             before = self.model.networks_.get(name)
             if before is None:
@@ -244,7 +245,7 @@ class WarmStart:
                 weight[:, rows.start + new] = source[:, old_rows.start + taken]
 
     def _unlike(self, method: Method) -> ParameterError:
-        """The error for networks of other shapes: what differs."""
+        """Return the error for networks of other shapes: what differs."""
         differs = difference(plain_params(self.model.backbone), plain_params(method.backbone))
         problem = f"is of another backbone: {differs}"
         if differs is None:
@@ -252,7 +253,7 @@ class WarmStart:
         return ParameterError(problem, where=self.called, remedy=REMEDY)
 
     def changes(self, after: Model, log: Log) -> dict[str, Any]:
-        """What changed, in plain values: ids and values of each field, and predictions.
+        """Return what changed, in plain values: ids and values of each field, and predictions.
 
         Predictions are those of the log's rows whose user and item both models know, at most
         :data:`COMPARED_ROWS` of them: the mean absolute change, Spearman's rank correlation, and the mean
@@ -284,7 +285,7 @@ def _held_out_words(by: SplitBy, share: float) -> str:
 
 
 def _rank_correlation(old: NDArray[np.float64], new: NDArray[np.float64]) -> float | None:
-    """None where one of them is constant: there is no order to compare."""
+    """Return the rank correlation; None where one is constant, so that there is no order to compare."""
     if len(old) < 2 or np.ptp(old) == 0 or np.ptp(new) == 0:
         return None
     # It takes a second to import.
@@ -294,7 +295,7 @@ def _rank_correlation(old: NDArray[np.float64], new: NDArray[np.float64]) -> flo
 
 
 def code_maps(before: Any, log: Log, called: str) -> dict[str, CodeMap]:
-    """Of each field that has codes, the codes that those of a log had for a fitted model."""
+    """Return the codes that those of a log had for a fitted model, for each field that has codes."""
     maps = {
         "user": _of_ids(before.users_, log.users),
         "item": _of_ids(before.items_, log.items),
@@ -341,7 +342,7 @@ def _coded(encoders: Encoders | None) -> dict[str, CodeEncoder]:
 
 
 def _with_other(codes: NDArray[np.int64], rows: slice, old_rows: slice, known: int) -> NDArray[np.int64]:
-    """With the row of ids that are not known, where the table has one after those that are.
+    """Add the row of ids that are not known, where the table has one after those that are.
 
     Parameters
     ----------
@@ -362,7 +363,7 @@ def _tables(network: Network) -> dict[str, ReplicaEmbedding]:
 
 
 def _schema(model: Any) -> Schema:
-    """What a fitted model reads."""
+    """Return the schema of what a fitted model reads."""
     if model.encoders_ is None:
         return Schema.of_ids(len(model.users_), len(model.items_))
     found: Schema = model.encoders_.schema
@@ -370,7 +371,7 @@ def _schema(model: Any) -> Schema:
 
 
 def _require_same_fields(old: Schema, new: Schema, called: str) -> None:
-    """An error that names the first field that one of two schemas lacks, or has otherwise."""
+    """Raise an error that names the first field that one of two schemas lacks, or has otherwise."""
     before, now = ({each.name: each for each in schema.features} for schema in (old, new))
     for name in (*now, *before):
         if name not in before:
