@@ -569,7 +569,8 @@ class BasePropensity(Estimator, ABC):
         )
 
     def _most_held_out(self) -> int:
-        """Return how many held-out cells are scored per replica; beyond it the unclicked are thinned and weighted."""
+        """Return how many held-out cells are scored per replica; beyond it the unclicked are thinned and
+        weighted."""
         return 1 << 22
 
     def _to_map(self, raw: Floats, rows: Rows, replicas: Sequence[int]) -> Floats:
