@@ -24,6 +24,7 @@ from unskew.data import Category as Category
 from unskew.data import Features as Features
 from unskew.data import Log as Log
 from unskew.data import Number as Number
+from unskew.data import Vector as Vector
 from unskew.data.datasets import Dataset as Dataset
 from unskew.data.datasets import load as load
 from unskew.data.datasets import read_log as read_log

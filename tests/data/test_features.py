@@ -14,7 +14,7 @@ import unskew as us
 from contracts.feature_world import log_of, part, table
 from unskew.base.errors import DataError, ParameterError
 from unskew.data import Encoders, Features, Schema
-from unskew.data.encoder import MISSING_CODE, MOST_IN_BAG, OTHER_CODE, PAD, NumberEncoder
+from unskew.data.encoder import MISSING_CODE, MOST_IN_BAG, OTHER_CODE, PAD, NumberEncoder, encoder_from
 from unskew.data.values import Numbers, values_of
 
 ROWS = {"user": ["a", "a", "b", "b"], "item": [1, 2, 1, 2], "click": [1, 0, 0, 1]}
@@ -434,21 +434,42 @@ VECTORS = [[0.25, 0.5, 0.75], [0.125, 0.5, 1.5], [1.25, 2.5, 3.5], [0.0, -1.5, 0
 @pytest.mark.parametrize(
     "kind", [pa.list_(pa.float32(), 3), pa.list_(pa.float16(), 3), pa.list_(pa.float64())]
 )
-@pytest.mark.parametrize("features", ["auto", ["emb"], [us.Bag("emb")]])
-def test_a_vector_is_no_bag_of_words(kind, features):
-    with pytest.raises(
-        DataError, match=r"^column 'emb': holds vectors of numbers .*--ignore emb .*split"
-    ) as e:
-        small(features, emb=pa.array(np.array(VECTORS, dtype=np.float16).tolist(), kind))
-    assert "\n" not in str(e.value)
+@pytest.mark.parametrize("features", ["auto", ["emb"], [us.Vector("emb")]])
+def test_a_list_of_fractions_of_one_length_is_a_vector(kind, features):
+    gaps = [*np.array(VECTORS[:3], dtype=np.float16).tolist(), None]
+    log = small(features, emb=pa.array(gaps, kind))
+    assert kinds(log) == {"emb": ("vector", "row")}
+    (field,) = log.schema.features
+    assert field.width == 4
+    numbers = log.encoded_rows().numbers
+    known = np.array(VECTORS[:3])
+    np.testing.assert_allclose(numbers[:3, :3], (known - known.mean(0)) / known.std(0), rtol=1e-5)
+    assert numbers[:, 3].tolist() == [0, 0, 0, 1]
+    assert numbers[3, :3].tolist() == [0, 0, 0]
 
 
-def test_a_vector_in_a_file_is_refused_and_may_be_ignored(tmp_path):
-    file = tmp_path / "log.parquet"
-    pq.write_table(pa.table(ROWS | {"emb": pa.array(VECTORS, pa.list_(pa.float32(), 3))}), file)
-    with pytest.raises(DataError, match=r"column 'emb'.* holds vectors of numbers"):
-        us.read_log(file, features="auto", space="impressions")
-    assert us.read_log(file, features="auto", ignore=["emb"], space="impressions").schema.features == ()
+def test_a_vector_is_no_bag_and_has_one_length():
+    vectors = pa.array(VECTORS)
+    with pytest.raises(DataError, match=r"^column 'emb': holds vectors of numbers .* declare it as a Vector"):
+        small([us.Bag("emb")], emb=vectors)
+    with pytest.raises(DataError, match=r"^column 'emb', row 1: a vector has 1 numbers where others have 2"):
+        small([us.Vector("emb")], emb=pa.array([[0.5, 1.5], [0.5], [2.5, 1.0], [0.0, 1.0]]))
+
+
+def test_a_vector_of_an_item_is_the_items_and_is_read_from_files(tmp_path):
+    item = np.tile([7, 8], 2)
+    rows = ROWS | {
+        "item": item,
+        "emb": pa.array([VECTORS[code - 7] for code in item], pa.list_(pa.float32(), 3)),
+    }
+    pq.write_table(pa.table(rows), tmp_path / "log.parquet")
+    log = us.read_log(tmp_path / "log.parquet", features="auto", space="impressions")
+    assert kinds(log) == {"emb": ("vector", "item")}
+    assert log.encoders is not None
+    encoder = log.encoders.encoders[0]
+    again = encoder_from(encoder.to_dict())
+    values = log.features.values["emb"]
+    np.testing.assert_array_equal(encoder.encode(values), again.encode(values))
 
 
 def test_lists_of_whole_numbers_and_of_several_lengths_are_bags():

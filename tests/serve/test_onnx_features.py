@@ -297,3 +297,26 @@ def test_what_cannot_be_is_refused_in_one_line(known, tmp_path):
     with pytest.raises(UnskewError, match="the feature 'conversion' has the name of the output"):
         us.export_onnx(fitted, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def with_vectors(rows, seed: int):
+    """The same rows with vectors of which the first number drives nothing and the second the click."""
+    random = np.random.default_rng(seed)
+    vectors = random.normal(size=(len(rows), 3)).round(3).tolist()
+    values = [None if number % 17 == 0 else vector for number, vector in enumerate(vectors)]
+    return rows.append_column("embedding", pa.array(values, pa.list_(pa.float32(), 3)))
+
+
+def test_a_vector_is_an_input_of_its_width(known, tmp_path):
+    log = log_of(with_vectors(known, 0), features=["country", "price", "embedding"])
+    fitted = us.Naive(backbone=BACKBONES["dcn"], **QUICK).fit(log)
+    us.export_onnx(fitted, tmp_path / "model.onnx")
+    rows = with_vectors(part(table(3000), known=True).slice(0, 50), 1).to_pandas()
+    runtime = session(tmp_path / "model.onnx")
+    described = json.loads(runtime.get_modelmeta().custom_metadata_map["inputs"])
+    (vector,) = (each for each in described if each["name"] == "embedding")
+    assert (vector["holds"], vector["kind"], vector["width"]) == ("vector", "vector", 3)
+    given = raw_inputs([each for each in described if each is not vector], rows)
+    given["embedding"] = np.array([[np.nan] * 3 if v is None else v for v in rows["embedding"]])
+    expected = fitted.predict_frame_each(pa.Table.from_pandas(rows, preserve_index=False)).mean(axis=0)
+    np.testing.assert_allclose(runtime.run(None, given)[0], expected, rtol=1e-4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unskew.data.described import Described, Wanted
 from unskew.data.encoders import Block, Encoders
 from unskew.data.features import Features
-from unskew.data.kinds import Bag, Category, Feature, Number
+from unskew.data.kinds import Bag, Category, Feature, Number, Vector
 from unskew.data.log import Duplicates, Log, Space, require_log
 from unskew.data.rows import Rows
 from unskew.data.schema import Field, Schema
@@ -25,6 +25,7 @@ __all__ = [
     "Rows",
     "Schema",
     "Space",
+    "Vector",
     "Wanted",
     "require_log",
 ]

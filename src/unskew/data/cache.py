@@ -32,7 +32,7 @@ from unskew.data.distinct import TEXT, as_arrow, as_numpy
 from unskew.data.kinds import feature_from_dict
 from unskew.data.log import Log
 from unskew.data.source import FileSource
-from unskew.data.values import Bags, Numbers, Texts, Values
+from unskew.data.values import Bags, Numbers, Texts, Values, Vectors
 from unskew.data.vocabulary import Vocabulary
 
 FORMAT = 1
@@ -300,6 +300,7 @@ def _load(folder: Path) -> Log:
         declared = tuple(feature_from_dict(each) for each in about["features"]["declared"])
         values: dict[str, Values] = {}
         kinds: dict[str, Callable[..., Values]] = {"category": Texts, "number": Numbers, "bag": Bags}
+        kinds["vector"] = Vectors
         for each in declared:
             prefix = f"values/{each.name}/"
             parts = [name for name in files if name.startswith(prefix)]

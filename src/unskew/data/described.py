@@ -17,9 +17,20 @@ from unskew.base.plain_text import listed
 from unskew.data.arrays import Lines, lines_of, pieces
 from unskew.data.distinct import TEXT
 from unskew.data.features import Features
-from unskew.data.kinds import Bag, Category, Coded, Feature, Number, TimePart
+from unskew.data.kinds import Bag, Category, Coded, Feature, Number, TimePart, Vector
 from unskew.data.schema import NOT, ROLES_OF_IDS, Role, is_selected
-from unskew.data.values import MISSING, Numbers, Texts, Values, arrow_of, is_binary, times_of, values_of
+from unskew.data.values import (
+    MISSING,
+    Numbers,
+    Texts,
+    Values,
+    arrow_of,
+    holds_vectors,
+    is_binary,
+    is_list,
+    times_of,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from unskew.data.encoders import Block, Encoders
@@ -380,6 +391,8 @@ def named_twice(name: str) -> ParameterError:
 
 def _kinds_of(array: Any, name: str) -> tuple[Feature, ...]:
     """The rule of ``"auto"``: features from the type of a column; none for a type that is no feature's."""
+    if holds_vectors(array):
+        return (Vector(name),)
     kinds = kinds_of_type(array.type, name)
     if len(kinds) < 2 or isinstance(kinds[0], TimePart):
         return kinds
@@ -394,7 +407,9 @@ def kinds_of_type(kind: Any, name: str) -> tuple[Feature, ...]:
         kind = kind.value_type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return TimePart.both(name)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type):
+        return (Vector(name),)
+    if is_list(kind):
         return () if pa.types.is_nested(kind.value_type) or is_binary(kind.value_type) else (Bag(name),)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return (Number(name),)

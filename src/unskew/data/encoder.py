@@ -17,7 +17,7 @@ from unskew.data.arrays import pieces
 from unskew.data.distinct import TEXT, ValueIndex, as_arrow
 from unskew.data.kinds import Bag, Coded, Feature, Number, TimePart, feature_from_dict
 from unskew.data.schema import Field
-from unskew.data.values import Bags, Numbers, Texts, Values, missing_share
+from unskew.data.values import Bags, Numbers, Texts, Values, Vectors, missing_share
 from unskew.data.vocabulary import UNSEEN_CODE, text_hashes
 
 SAMPLED_ROWS = 1 << 22
@@ -254,11 +254,7 @@ class NumberEncoder(Encoder):
     @classmethod
     def fit(cls, feature: Number, values: Numbers) -> NumberEncoder:
         """From the values of a log."""
-        sample = values.values
-        if len(values) > SAMPLED_ROWS:
-            sample = np.concatenate(
-                [sample[piece][_is_sampled(piece, len(values))] for piece in pieces(len(values))]
-            )
+        sample = _sample(values.values)
         known = sample[~np.isnan(sample)]
         transform = _chosen_transform(known) if feature.transform == "auto" else str(feature.transform)
         if transform == "log" and len(known) and known.min() < 0:
@@ -322,6 +318,77 @@ class NumberEncoder(Encoder):
         }
 
 
+@dataclass(frozen=True, eq=False)
+class VectorEncoder(Encoder):
+    """Vectors whose numbers have mean 0 and variance 1, 0 where missing; a last column says so, if training
+    had such."""
+
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @classmethod
+    def fit(cls, feature: Feature, values: Vectors) -> VectorEncoder:
+        """Fit on the values of a log."""
+        known = _sample(values.values)
+        known = known[~np.isnan(known[:, 0])].astype(np.float64)
+        width = values.values.shape[1]
+        mean, scale = (
+            (known.mean(axis=0), known.std(axis=0)) if len(known) else (np.zeros(width), np.ones(width))
+        )
+        most = np.abs(known).max(axis=0, initial=0.0)
+        return cls(
+            feature=feature,
+            cardinality=len(np.unique(values.keys()[~values.missing()]))
+            if len(values) <= SAMPLED_ROWS
+            else len(known),
+            missing=missing_share(values),
+            example=", ".join(f"{number:.4g}" for number in known[0, :3]) + ", …" if len(known) else "",
+            mean=mean,
+            scale=np.where(scale > ROUNDING * most, scale, 1.0),
+        )
+
+    @property
+    def field(self) -> Field:
+        """What networks read."""
+        assert self.feature.role is not None
+        width = len(self.mean) + (self.missing > 0)
+        return Field(self.feature.name, "vector", self.feature.role, unknown="other", width=width)
+
+    @property
+    def note(self) -> str:
+        """The width."""
+        return f"{len(self.mean)} numbers"
+
+    def encode(self, values: Values, out: NDArray[Any] | None = None) -> NDArray[np.float32]:
+        """Return numbers ``[n, width]``."""
+        assert isinstance(values, Vectors)
+        if values.values.shape[1] != len(self.mean):
+            raise DataError(
+                f"its vectors have {values.values.shape[1]} numbers, those of training {len(self.mean)}",
+                where=f"column '{self.feature.source}'",
+                remedy="give vectors of the same model",
+            )
+        columns = np.empty((len(values), self.field.width), dtype=np.float32) if out is None else out
+        for piece in pieces(len(values)):
+            missing = np.isnan(values.values[piece, 0])
+            scaled = np.clip((values.values[piece] - self.mean) / self.scale, -FARTHEST, FARTHEST)
+            columns[piece, : len(self.mean)] = np.where(missing[:, None], 0.0, scaled)
+            if self.missing > 0:
+                columns[piece, -1] = missing
+        return columns
+
+    def learned(self) -> dict[str, Any]:
+        """Return the scale."""
+        return {"mean": self.mean.tolist(), "scale": self.scale.tolist()}
+
+
+def _sample(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the lines of an array that a scale is fitted on."""
+    if len(values) <= SAMPLED_ROWS:
+        return values
+    return np.concatenate([values[piece][_is_sampled(piece, len(values))] for piece in pieces(len(values))])
+
+
 def _is_sampled(rows: slice, total: int) -> NDArray[np.bool_]:
     hashed = splitmix64(np.arange(rows.start, rows.stop, dtype=np.uint64))
     return np.asarray(hashed < np.uint64(SAMPLED_ROWS / total * 2.0**64))
@@ -376,10 +443,11 @@ def quantile_line(knots: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
     return place, np.bincount(at, ranks) / np.bincount(at)
 
 
-KINDS: dict[str, type[CodeEncoder] | type[NumberEncoder]] = {
+KINDS: dict[str, Any] = {
     "category": CodeEncoder,
     "bag": CodeEncoder,
     "number": NumberEncoder,
+    "vector": VectorEncoder,
 }
 
 
@@ -390,6 +458,8 @@ def encoder_from(record: Any) -> Encoder:
     feature = feature_from_dict(record.get("declared"))
     kind = KINDS[feature.kind]
     arrays: dict[str, Any] = {"vocabulary": TEXT, "knots": np.float64}
+    if feature.kind == "vector":
+        arrays |= {"mean": np.float64, "scale": np.float64}
     learned = {name: value for name, value in record.items() if name != "declared"}
     try:
         made: dict[str, Any] = {

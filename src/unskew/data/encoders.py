@@ -15,10 +15,10 @@ from unskew.base.errors import DataError
 from unskew.data.arrays import Lines, empty_like, lines_of
 from unskew.data.described import COUNTS, IDS, last_word
 from unskew.data.distinct import TEXT
-from unskew.data.encoder import CodeEncoder, Encoder, NumberEncoder, encoder_from
+from unskew.data.encoder import CodeEncoder, Encoder, NumberEncoder, VectorEncoder, encoder_from
 from unskew.data.kinds import Feature, Number
 from unskew.data.schema import Field, Role, Schema, is_selected
-from unskew.data.values import MISSING, Bags, Numbers, Texts, Values
+from unskew.data.values import MISSING, Bags, Numbers, Texts, Values, Vectors
 
 if TYPE_CHECKING:
     from unskew.data.log import Log
@@ -83,6 +83,9 @@ class Encoders:
                 assert isinstance(given, Numbers)
                 fitted[feature.name] = NumberEncoder.fit(feature, given)
                 continue
+            if isinstance(given, Vectors):
+                fitted[feature.name] = VectorEncoder.fit(feature, given)
+                continue
             root = next(each for each in declared if each.name == roots[feature.name])
             sharing = [
                 each
@@ -135,7 +138,7 @@ class Encoders:
         """Yield the encoders of a role, each with the array of a :class:`Block` and the columns of it."""
         sizes: dict[str, int] = {"codes": 0, "numbers": 0}
         for encoder in self.of_role(role):
-            kind: Literal["codes", "numbers"] = "numbers" if encoder.field.kind == "number" else "codes"
+            kind: Literal["codes", "numbers"] = "numbers" if encoder.field.is_number else "codes"
             start = sizes[kind]
             sizes[kind] += encoder.field.width
             yield encoder, kind, slice(start, sizes[kind])
@@ -272,7 +275,7 @@ def _array_of(values: Values | NDArray[Any]) -> NDArray[Any]:
     """Return the array that has a line for each row, or an element of a list."""
     if isinstance(values, np.ndarray):
         return values
-    return values.values if isinstance(values, Numbers) else values.codes
+    return values.values if isinstance(values, Numbers | Vectors) else values.codes
 
 
 def _with_nobody(block: Block, encoders: Sequence[Encoder]) -> Block:
@@ -282,11 +285,13 @@ def _with_nobody(block: Block, encoders: Sequence[Encoder]) -> Block:
         empty: Values
         if encoder.field.kind == "number":
             empty = Numbers(np.array([np.nan]))
+        elif isinstance(encoder, VectorEncoder):
+            empty = Vectors(np.full((1, len(encoder.mean)), np.nan, dtype=np.float32))
         elif encoder.field.kind == "bag":
             empty = Bags(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, TEXT))
         else:
             empty = Texts(np.array([MISSING], np.int32), np.empty(0, TEXT))
-        nobody[encoder.field.kind == "number"].append(encoder.encode(empty))
+        nobody[encoder.field.is_number].append(encoder.encode(empty))
     lines = [
         np.vstack([known, np.hstack([np.empty((1, 0), known.dtype), *nobody[numbers]])])
         for known, numbers in ((block.codes, False), (block.numbers, True))

@@ -188,6 +188,26 @@ class Number(Feature):
 
 
 @dataclass(frozen=True)
+class Vector(Feature):
+    """Several numbers in an order, such as an embedding of a title or an image: lists of one length.
+
+    Networks project them, linear models and trees read each as a number. Each is standardised.
+
+    Parameters
+    ----------
+    name, role
+        As in :class:`Category`.
+
+    Examples
+    --------
+    >>> Vector("title_embedding", role="item").kind
+    'vector'
+    """
+
+    kind: ClassVar[Kind] = "vector"
+
+
+@dataclass(frozen=True)
 class TimePart(Feature):
     """The hour of the day or the day of the week of a column of times; what ``"auto"`` makes of one."""
 
@@ -208,7 +228,9 @@ class TimePart(Feature):
         return self.of
 
 
-DECLARED: dict[str, type[Feature]] = {each.__name__: each for each in (Category, Bag, Number, TimePart)}
+DECLARED: dict[str, type[Feature]] = {
+    each.__name__: each for each in (Category, Bag, Number, Vector, TimePart)
+}
 
 
 def feature_from_dict(record: Any) -> Feature:

@@ -68,7 +68,7 @@ def _as_numbers(values: Values) -> NDArray[np.float64] | None:
     """Return numbers, also those of a category whose values are all numbers: counts, ranks, codes."""
     if isinstance(values, Numbers):
         return values.values
-    if isinstance(values, Bags):
+    if not isinstance(values, Texts):
         return None
     try:
         known = values.texts.astype(np.float64)

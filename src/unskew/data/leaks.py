@@ -20,7 +20,7 @@ from unskew.data.described import Described
 from unskew.data.encoder import MOST_VALUES
 from unskew.data.kinds import TimePart
 from unskew.data.leak_groups import groups_of
-from unskew.data.values import Bags, Numbers, Texts, Values
+from unskew.data.values import Bags, Numbers, Texts, Values, Vectors
 from unskew.metrics.proper import auc_of_groups
 
 LeakKind = Literal["filled", "later", "id", "auc", "value"]
@@ -259,6 +259,8 @@ def _auc_leak(
         looked, by = values.take(place[sample.rows]), ""
         if isinstance(looked, Numbers):
             found = auc_of_number(looked.values, sample.positive)
+        elif isinstance(looked, Vectors):
+            found = max(auc_of_number(each.astype(np.float64), sample.positive) for each in looked.values.T)
         elif isinstance(looked, Texts):
             found = _auc_of_scores(_rates(looked.codes, sample.positive, splitmix64(pair)), sample.positive)
         else:
@@ -326,6 +328,8 @@ def _value_leak(
     feature: Feature, values: Values, place: NDArray[np.integer[Any]], outcomes: list[_Outcome]
 ) -> Leak | None:
     """Return a leak if one value, or a range, singles out rows with an outcome: one that stops, if any."""
+    if isinstance(values, Vectors):
+        return None
     kinds = [(True, outcome) for outcome in outcomes] + [(False, outcome) for outcome in outcomes]
     for stops, outcome in kinds:
         at, rate = place[outcome.rows], float(outcome.positive.mean())

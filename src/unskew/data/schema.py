@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 from unskew.base.errors import DataError
 
-Kind = Literal["id", "category", "number", "bag"]
-"""One of many codes that name a thing, one of few codes, a number, or several codes at once."""
+Kind = Literal["id", "category", "number", "bag", "vector"]
+"""One of many codes that name a thing, one of few codes, a number, several codes, or several numbers."""
 
 Role = Literal["user", "item", "row", "time"]
 """What a field tells of: the user, the item, the single row (its context), or when the row was."""
@@ -62,7 +62,7 @@ class Field:
         that were not there in training.
     width
         Columns that it has in a batch: 1 for a category; as many codes as a row of a bag may have; 1 for a
-        number, and 2 where the second says whether it is missing.
+        number, and as many as it has for a vector, with one more that says whether it is missing.
     dim, share, pool
         The embedding: its dimension (None as the backbone says), the field whose embeddings it shares, and
         how those of a bag become one.
@@ -78,6 +78,11 @@ class Field:
     share: str | None = None
     pool: Pool = "mean"
 
+    @property
+    def is_number(self) -> bool:
+        """Whether its columns are numbers and no codes."""
+        return self.kind in ("number", "vector")
+
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not isinstance(self.share, str | None):
             raise DataError(
@@ -90,7 +95,7 @@ class Field:
                     f"field {self.name!r}: {name} is {getattr(self, name)!r}",
                     remedy=f"give one of {', '.join(get_args(allowed))}",
                 )
-        if type(self.size) is not int or self.size < 0 or (self.size == 0) != (self.kind == "number"):
+        if type(self.size) is not int or self.size < 0 or (self.size == 0) != self.is_number:
             raise DataError(
                 f"field {self.name!r}: the kind {self.kind!r} cannot have the size {self.size!r}",
                 remedy="give the number of its codes, or 0 for a number",

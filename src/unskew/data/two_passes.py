@@ -40,7 +40,7 @@ from unskew.data.described import (
 )
 from unskew.data.distinct import TEXT, Counts, ValueIndex, as_numpy
 from unskew.data.encoder import MOST_VALUES
-from unskew.data.kinds import Bag, Category, Coded, Feature, Number, TimePart
+from unskew.data.kinds import Bag, Category, Coded, Feature, Number, TimePart, Vector
 from unskew.data.known_propensity import shown_probabilities
 from unskew.data.source import Reading, RowBatch, RowSource
 from unskew.data.values import (
@@ -49,7 +49,10 @@ from unskew.data.values import (
     Numbers,
     Texts,
     Values,
+    Vectors,
     coded_column,
+    holds_vectors,
+    is_list,
     is_text_of_times,
     times_of,
     values_of,
@@ -216,6 +219,8 @@ class _Column:
         # Whole numbers may be codes or numbers, of which the values decide.
         self.is_open = declared[0] is None and len(kinds) == 2 and not isinstance(kinds[0], TimePart)
         self.may_be_time = declared[0] is None and is_text(kind)
+        self.may_be_vector = declared[0] is None and is_list(kind)
+        self.width = getattr(kind, "list_size", 0)
         self.features: tuple[Feature, ...] = ()
         for each in declared:
             self.features += kinds if each is None else (each,)
@@ -234,12 +239,32 @@ class _Column:
             self.may_be_time = False
             if is_text_of_times(array):
                 self.features = TimePart.both(self.name)
+        if self.may_be_vector:
+            self.may_be_vector = False
+            if holds_vectors(array):
+                self.features = (Vector(self.name),)
+        if isinstance(self.features[0] if self.features else None, Vector):
+            vectors = values_of(self.features[0], array)
+            assert isinstance(vectors, Vectors)
+            self._require_width(vectors)
         if self.coded is None:
             return
         coded = coded_column(self.coded, array)
         known = coded.codes[coded.codes != MISSING]
         self.counts.add(coded.texts, np.bincount(known, minlength=len(coded.texts)))
         self.known += len(known)
+
+    def _require_width(self, vectors: Vectors) -> None:
+        width = vectors.values.shape[1]
+        if vectors.missing().all():
+            return
+        if self.width and width != self.width:
+            raise DataError(
+                f"a vector has {width} numbers where others have {self.width}",
+                where=f"column '{self.name}'",
+                remedy="write lists of one length, or declare the column as a Bag",
+            )
+        self.width = width
 
     def decide(self) -> None:
         """Choose what whole numbers are."""
@@ -254,6 +279,7 @@ class _Column:
     def row_bytes(self) -> int:
         """Return what a row takes in the arrays, about."""
         widths = [8 if isinstance(each, Number | Bag) else 4 for each in self.features]
+        widths += [4 * self.width]
         return sum(widths) + (8 if any(isinstance(each, TimePart) for each in self.features) else 0)
 
     def arrays(self, array: Any) -> dict[str, NDArray[Any]]:
@@ -271,7 +297,11 @@ class _Column:
                     found["lengths"] = np.diff(coded.starts)
                 continue
             values = values_of(feature, array)
-            if isinstance(values, Numbers):
+            if isinstance(values, Vectors):
+                fits = values.values.shape[1] == self.width
+                gone = np.full((len(values), max(self.width, 1)), np.nan, dtype=np.float32)
+                found["numbers"] = values.values if fits else gone
+            elif isinstance(values, Numbers):
                 found["numbers"] = values.values
             elif isinstance(values, Texts):
                 found[feature.name] = values.codes
@@ -297,7 +327,8 @@ class _Column:
                 assert isinstance(known, Texts)
                 values[feature.name] = Texts(arrays[feature.name], known.texts)
             else:
-                values[feature.name] = Numbers(arrays["numbers"])
+                kind = Vectors if isinstance(feature, Vector) else Numbers
+                values[feature.name] = kind(arrays["numbers"])
         return Prepared(self.features, values, arrays.get("times"))
 
 
@@ -471,7 +502,7 @@ class _SecondPass:
             parts.append(values)
             return
         if not parts:
-            shape = (self.first.rows if total is None else total,)
+            shape = (self.first.rows if total is None else total, *values.shape[1:])
             parts.append(mapped(self.folder / f"{len(self.parts)}.npy", shape, values.dtype))
         start = self.written.get(name, 0)
         parts[0][start : start + len(values)] = values

@@ -139,7 +139,35 @@ class Bags:
         return ", ".join(map(str, self.texts[first[:3]])) + (", …" if len(first) > 3 else "")
 
 
-Values = Texts | Numbers | Bags
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Several numbers for each row, ``[n, width]``; NaN in all of them where there are none."""
+
+    values: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: Lines) -> Vectors:
+        """Return those of some rows; row :data:`MISSING` has none."""
+        if isinstance(rows, slice) or rows.dtype == np.bool_ or not (rows == MISSING).any():
+            return Vectors(lines_of(self.values, rows))
+        return Vectors(np.where((rows == MISSING)[:, None], np.float32(np.nan), self.values[rows]))
+
+    def missing(self) -> NDArray[np.bool_]:
+        """Return where there are none."""
+        return np.isnan(self.values[:, 0])
+
+    def keys(self) -> NDArray[np.int64]:
+        """Return numbers that are equal where the vectors are (but for a chance of 2⁻⁶⁴)."""
+        bits = np.where(np.isnan(self.values), np.float32(np.nan), self.values + np.float32(0)).view(
+            np.uint32
+        )
+        place = splitmix64(np.arange(bits.shape[1], dtype=np.uint64))
+        return np.asarray(splitmix64(bits + place).sum(axis=1, dtype=np.uint64)).view(np.int64)
+
+
+Values = Texts | Numbers | Bags | Vectors
 
 
 def missing_share(values: Values) -> float:
@@ -206,6 +234,8 @@ def values_of(feature: Feature, column: Any) -> Values:
         return time_part(array, feature)
     if feature.kind == "number":
         return _numbers(array, feature.source)
+    if feature.kind == "vector":
+        return _vectors(array, feature.source)
     coded = coded_column(feature, array)
     if coded.starts is None:
         return Texts(coded.codes, as_numpy(coded.texts))
@@ -221,6 +251,10 @@ def as_column(values: Values) -> Any:
     """Values as a ``pyarrow.Array``, from which :func:`values_of` makes them again."""
     if isinstance(values, Numbers):
         return pa.array(values.values, from_pandas=True)
+    if isinstance(values, Vectors):
+        numbers = pa.array(np.ravel(values.values))
+        mask = pa.array(values.missing())
+        return pa.FixedSizeListArray.from_arrays(numbers, values.values.shape[1], mask=mask)
     names = pa.array(values.texts.tolist(), type=pa.large_string())
     texts = pa.DictionaryArray.from_arrays(pa.array(values.codes, mask=values.codes == MISSING), names)
     if isinstance(values, Texts):
@@ -367,12 +401,48 @@ def _numbers(array: Any, name: str) -> Numbers:
     return Numbers(np.where(np.isfinite(values), values, np.nan).astype(np.float64))
 
 
-def _are_vectors(kind: Any, lists: Any, lengths: NDArray[np.int64]) -> bool:
+def _vectors(array: Any, name: str) -> Vectors:
+    kind = array.type
+    if not is_list(kind):
+        raise DataError(
+            f"holds {kind}, not lists of numbers",
+            where=f"column '{name}'",
+            remedy="write it as lists of one length (Parquet), or declare it as a Number or a Category",
+        )
+    lists = array.cast(pa.large_list(kind.value_type))
+    there = lists.is_valid().to_numpy(zero_copy_only=False)
+    lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    width = int(lengths[there].max(initial=getattr(kind, "list_size", 1)))
+    wrong = there & (lengths != width)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise DataError(
+            f"a vector has {lengths[row]} numbers where others have {width}",
+            where=f"column '{name}', row {row}",
+            remedy="write lists of one length, or declare the column as a Bag",
+        )
+    values = np.full((len(array), width), np.nan, dtype=np.float32)
+    values[there] = _numbers(lists.flatten(), name).values.reshape(-1, width)
+    values[np.isnan(values).any(axis=1)] = np.nan
+    return Vectors(values)
+
+
+def is_list(kind: Any) -> bool:
+    """Return whether a type is one of lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def holds_vectors(array: Any) -> bool:
     """Return whether lists of fractions are vectors: of one length by their type, or by all their values."""
     import pyarrow.compute as pc
 
+    kind = array.type
+    if not is_list(kind) or not pa.types.is_floating(kind.value_type):
+        return False
     if pa.types.is_fixed_size_list(kind):
         return True
+    lists = array.cast(pa.large_list(kind.value_type))
+    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     known = lengths[lists.is_valid().to_numpy(zero_copy_only=False)]
     if not len(known) or known.min() < 2 or known.min() < known.max():
         return False
@@ -381,7 +451,7 @@ def _are_vectors(kind: Any, lists: Any, lengths: NDArray[np.int64]) -> bool:
 
 def _lists(array: Any, name: str) -> CodedColumn:
     kind = array.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+    if not is_list(kind):
         raise DataError(
             f"holds {kind}, not lists",
             where=f"column '{name}'",
@@ -390,11 +460,11 @@ def _lists(array: Any, name: str) -> CodedColumn:
     lists = array.cast(pa.large_list(kind.value_type))
     lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    if pa.types.is_floating(kind.value_type) and _are_vectors(kind, lists, lengths):
+    if holds_vectors(array):
         raise DataError(
             f"holds vectors of numbers ({kind}), not lists of words",
             where=f"column '{name}'",
-            remedy=f"leave it out with --ignore {name} (ignore=), or split it into columns of numbers",
+            remedy=f"declare it as a Vector, or leave it out with --ignore {name} (ignore=)",
         )
     inside = _texts(lists.flatten(), name, lambda at: int(np.searchsorted(starts, at, side="right")) - 1)
     if (inside.codes == MISSING).any():

@@ -80,7 +80,7 @@ class FieldEmbeddings(nn.Module):
         schema = plan.schema
         self.noise: Noise = plan.noise
         self.drop = drop if schema.user.unknown == "other" else 0.0
-        fields = [schema.user, schema.item, *(each for each in schema.features if each.kind != "number")]
+        fields = [schema.user, schema.item, *(each for each in schema.features if not each.is_number)]
         self.dim = dim or embedding_width(schema)
         widths = {each.name: each.dim or self.dim for each in fields}
         of = {each.name: each.share or each.name for each in fields}
@@ -217,7 +217,7 @@ class FlatFields(nn.Module):
 
 def number_columns(schema: Schema) -> int:
     """Columns of numbers, those that say what is missing among them."""
-    return sum(each.width for each in schema.features if each.kind == "number")
+    return sum(each.width for each in schema.features if each.is_number)
 
 
 def numbers_of(rows: Rows, like: Tensor) -> Float[Tensor, "R B N"]:

@@ -61,7 +61,7 @@ class Table:
     def coded(self) -> list[Coded]:
         """The fields that have codes, ids first."""
         fields = [self.schema.user, self.schema.item]
-        fields += [field for field in self.schema.features if field.kind != "number"]
+        fields += [field for field in self.schema.features if not field.is_number]
         ends = np.cumsum([field.width for field in fields])
         return [
             Coded(field, self.codes[:, end - field.width : end])

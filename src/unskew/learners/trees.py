@@ -237,7 +237,7 @@ class Trees(Learner):
         """Return 1, −1 or 0 for each column: whether the prediction may only rise or fall in it."""
         signs = []
         for field in rows.schema.features:
-            if field.kind == "number":
+            if field.is_number:
                 sign = (field.name in self.increasing) - (field.name in self.decreasing)
                 signs += [sign] + [0] * (field.width - 1)
         return signs + [0] * encoded

@@ -42,7 +42,7 @@ class Design:
         self._places: list[tuple[Role, Encoder, str, slice]] = []
         at = {"codes": 0, "numbers": 0}
         for encoder in encoders.encoders:
-            kind = "numbers" if encoder.field.kind == "number" else "codes"
+            kind = "numbers" if encoder.field.is_number else "codes"
             role = encoder.feature.role
             assert role is not None
             if encoder.field.size <= MOST_CODES:
@@ -85,13 +85,13 @@ class Design:
 
     @staticmethod
     def _width(encoder: Encoder) -> int:
-        return encoder.field.width if encoder.field.kind == "number" else encoder.field.size - 1
+        return encoder.field.width if encoder.field.is_number else encoder.field.size - 1
 
     def _of_block(self, role: Role, block: Block, at: Codes) -> Columns:
         before = {"codes": 0, "numbers": 0}
         for each in self.encoders.encoders:
             if ROLES.index(each.feature.role or "row") < ROLES.index(role):
-                before["numbers" if each.field.kind == "number" else "codes"] += each.field.width
+                before["numbers" if each.field.is_number else "codes"] += each.field.width
         places = [
             (encoder, kind, slice(place.start - before[kind], place.stop - before[kind]))
             for of, encoder, kind, place in self._places

@@ -128,7 +128,7 @@ class Segments:
         for role, block in blocks.items():
             places = {"codes": 0, "numbers": 0}
             for encoder in self.encoders.of_role(role):
-                is_number = encoder.field.kind == "number"
+                is_number = encoder.field.is_number
                 kind = "numbers" if is_number else "codes"
                 start, width = places[kind], encoder.field.width
                 places[kind] += width

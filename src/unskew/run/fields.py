@@ -17,7 +17,7 @@ from unskew.audit.segments import NORMAL_95, Segment, ValueCodes, corrected, seg
 from unskew.base.estimator import require
 from unskew.base.seeds import stream
 from unskew.data import Log, Rows, Schema, require_log
-from unskew.data.values import MISSING, Bags, Numbers, Values
+from unskew.data.values import MISSING, Bags, Numbers, Texts, Values
 from unskew.debias import Debiaser
 from unskew.metrics.judgement import LEVEL_TOLERANCE, SIGNIFICANT, is_off
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
@@ -226,6 +226,9 @@ def field_calibration(
     of_row = judged.weight.mean(axis=0)
     segments: list[Segment] = []
     for feature in log.features.declared:
+        if feature.kind == "vector":
+            # Its values have no names.
+            continue
         at = {"user": judged.user, "item": judged.item}.get(str(feature.role), judged.at)
         row, values = _named(log.features.values[feature.name].take(at))
         names = ValueCodes()
@@ -355,7 +358,7 @@ def _fields(schema: Schema) -> Iterator[tuple[str, str, Change]]:
         yield name, "id", _permuting(name, slice(None))
     places = {"codes": 0, "numbers": 0}
     for field in schema.features:
-        packed = "numbers" if field.kind == "number" else "codes"
+        packed = "numbers" if field.is_number else "codes"
         columns = slice(places[packed], places[packed] + field.width)
         places[packed] = columns.stop
         yield field.name, field.kind, _permuting(packed, columns)
@@ -420,6 +423,7 @@ def _named(values: Values) -> tuple[NDArray[np.intp], Any]:
     """Values as an Arrow array of names, and the row that each is of."""
     if isinstance(values, Numbers):
         return np.arange(len(values)), number_groups(values.values)
+    assert isinstance(values, Texts | Bags)
     codes = values.codes
     row = np.arange(len(values))
     if isinstance(values, Bags):

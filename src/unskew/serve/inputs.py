@@ -23,6 +23,7 @@ from unskew.data.encoder import (
     CodeEncoder,
     Encoder,
     NumberEncoder,
+    VectorEncoder,
     quantile_line,
 )
 from unskew.data.kinds import TimePart
@@ -41,7 +42,8 @@ Columns = Mapping[str, Tensor]
 
 
 class Input(NamedTuple):
-    """What a request holds: ``[n]`` values of a type (text is ``object``), or ``[n, any]`` of a bag.
+    """What a request holds: ``[n]`` values of a type (text is ``object``), ``[n, any]`` of a bag, or
+    ``[n, width]`` of a vector.
 
     With ``keys``, texts or whole numbers, each is read as its code, and every other as one code.
     """
@@ -52,6 +54,7 @@ class Input(NamedTuple):
     keys: Sequence[Any] | None = None
     codes: Sequence[int] = ()
     otherwise: int = UNSEEN_CODE
+    width: int = 0
 
     @property
     def look_up(self) -> dict[str, Any]:
@@ -68,10 +71,15 @@ class Input(NamedTuple):
         return {0: "n", 1: f"values of {self.name}"} if self.bag else {0: "n"}
 
     @property
+    def shape(self) -> list[str | int]:
+        """The lengths of its axes, and the width of a vector."""
+        return [*self.axes.values(), *([self.width] if self.width else [])]
+
+    @property
     def example(self) -> Tensor:
         """Some rows to trace with, as codes where it has keys."""
         dtype = torch.int64 if self.keys is not None else getattr(torch, np.dtype(self.dtype).name)
-        return torch.zeros([3] * len(self.axes), dtype=dtype)
+        return torch.zeros([3] * len(self.axes) + [self.width] * (self.width > 0), dtype=dtype)
 
 
 class GraphInputs(nn.Module):
@@ -111,7 +119,7 @@ class GraphInputs(nn.Module):
                 assert encoders is not None
                 codes = np.arange(self.schema[role_or_none].size)
                 trained = encoders.table_columns(role_or_none, codes)[name]
-                dtype = np.float32 if encoder.field.kind == "number" else np.int64
+                dtype = np.float32 if encoder.field.is_number else np.int64
                 self.register_buffer(f"trained_{number}", torch.from_numpy(trained.astype(dtype)))
             if isinstance(encoder, NumberEncoder) and encoder.transform == "quantile" and len(encoder.knots):
                 corners, ranks = quantile_line(encoder.knots)
@@ -135,6 +143,8 @@ class GraphInputs(nn.Module):
             name, role_or_none = encoder.feature.name, encoder.feature.role
             if isinstance(encoder, NumberEncoder):
                 encoded, absent = self._numbers(number, encoder, asked[name])
+            elif isinstance(encoder, VectorEncoder):
+                encoded, absent = _vectors(encoder, asked[name])
             else:
                 assert isinstance(encoder, CodeEncoder)
                 encoded, absent = _codes(encoder, asked[name])
@@ -181,7 +191,10 @@ class GraphInputs(nn.Module):
             facts["part"] = feature.part
         if field.kind == "bag":
             facts["width"] = field.width
-        if isinstance(encoder, NumberEncoder):
+        if isinstance(encoder, VectorEncoder):
+            wanted = Input(field.name, np.float64, width=len(encoder.mean))
+            facts |= {"holds": "vector", "width": wanted.width, "missing": "NaN", "absent": "-Infinity"}
+        elif isinstance(encoder, NumberEncoder):
             wanted = Input(field.name, np.float64)
             facts |= {"holds": "number", "missing": "NaN", "absent": "-Infinity"}
         else:
@@ -191,6 +204,17 @@ class GraphInputs(nn.Module):
         if feature.role not in ROLES_OF_IDS:
             del facts["absent"]
         self._add(wanted, facts)
+
+
+def _vectors(encoder: VectorEncoder, values: Tensor) -> tuple[Tensor, Tensor]:
+    """As :meth:`VectorEncoder.encode` has it, and whether they are left out ``[n, 1]``."""
+    there = (values.abs() < torch.inf).all(1, keepdim=True)
+    mean, scale = torch.from_numpy(encoder.mean), torch.from_numpy(encoder.scale)
+    scaled = ((torch.where(there, values, 0.0) - mean) / scale).clamp(-FARTHEST, FARTHEST)
+    columns = [torch.where(there, scaled, 0.0)]
+    if encoder.missing > 0:
+        columns.append(1.0 - there.double())
+    return torch.cat(columns, dim=1).float(), (values[:, :1] == -torch.inf)
 
 
 def _coded_input(encoder: CodeEncoder) -> tuple[Input, dict[str, Any]]:
@@ -235,7 +259,7 @@ def rows_read(values: Columns, encoders: Encoders | None) -> tuple[Rows, Tensor 
         return Rows(**{role: torch.where(known, values[role], 0)[None] for role in ROLES_OF_IDS}), known
     rows: dict[str, Tensor] = {role: values[f"{role}_owner"][None] for role in ROLES_OF_IDS}
     for name, numbers in (("codes", False), ("numbers", True)):
-        fields = [field.name for field in encoders.schema.features if (field.kind == "number") == numbers]
+        fields = [field.name for field in encoders.schema.features if field.is_number == numbers]
         if fields:
             rows[name] = torch.cat([values[field] for field in fields], dim=1)[None]
     return Rows(**rows), None

@@ -253,7 +253,7 @@ def _design(encoders: Encoders, role: Role, values: Columns, one: Tensor) -> Ten
     parts = [one]
     for encoder in encoders.of_role(role):
         columns, field = values[encoder.feature.name], encoder.field
-        if field.kind == "number":
+        if field.is_number:
             parts.append(columns.double())
         elif field.size <= MOST_CODES:
             parts.append((columns[:, :, None] == torch.arange(1, field.size)).double().sum(1))

@@ -249,7 +249,7 @@ def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
     nodes, heads, tails = [], [], []
     for name, wanted in zip(names, inputs, strict=False):
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(wanted.dtype))
-        heads.append(helper.make_tensor_value_info(wanted.name, kind, [*wanted.axes.values()]))
+        heads.append(helper.make_tensor_value_info(wanted.name, kind, wanted.shape))
         nodes.append(helper.make_node(inputs=[wanted.name], outputs=[name], **wanted.look_up))
     # A column may be called anything but what names inside begin with.
     inner = {name: name for name in ("", *names)} | {name: INSIDE + name for name in served.state_dict()}

@@ -36,11 +36,15 @@ Integer = Annotated[int, Field(ge=int(WHOLE.min), le=int(WHOLE.max))]
 Value = Text | Integer | bool | float
 Values = Annotated[list[Value | None], Field(max_length=MOST_IN_LIST)]
 
+MOST_IN_VECTOR = 4096
+"""Numbers of a vector, at most."""
+
 WANTED: dict[str, tuple[Any, str]] = {
     "id": (Text | Integer, "a whole number of 64 bits, or a text"),
     "time": (datetime | None, "a time (ISO 8601), or null"),
     "number": (float | None, "a finite number, or null"),
     "bag": (Values | None, "a list of values, or null"),
+    "vector": (Annotated[list[float], Field(max_length=MOST_IN_VECTOR)] | None, "a list of numbers, or null"),
     "category": (Value | None, "one value, or null"),
 }
 """By the kind of a field: its type, and what a message asks for."""
@@ -146,6 +150,8 @@ def _array(item: dict[str, Any], column: Sequence[Any]) -> NDArray[Any]:
     if item["holds"] == "number":
         special = {None: np.nan, ABSENT: -np.inf}
         return np.array([special[v] if v is None or v is ABSENT else v for v in column], dtype=np.float64)
+    if item["holds"] == "vector":
+        return _vectors(item, column)
     if item["holds"] == "codes":
         return _codes(item, column)
     dtype: Any = object if item["holds"] == "text" else np.int64
@@ -155,6 +161,20 @@ def _array(item: dict[str, Any], column: Sequence[Any]) -> NDArray[Any]:
     width = max(map(len, lists), default=1)
     padded = [values + [item["missing"]] * (width - len(values)) for values in lists]
     return np.array(padded, dtype=dtype).reshape(len(column), width)
+
+
+def _vectors(item: dict[str, Any], column: Sequence[Any]) -> NDArray[np.float64]:
+    """Return vectors ``[n, width]``; those that are null or left out have special values."""
+    vectors = np.empty((len(column), item["width"]))
+    for row, value in enumerate(column):
+        if value is not None and value is not ABSENT and len(value) != item["width"]:
+            raise DataError(
+                f"has {len(value)} numbers, and the model reads {item['width']}",
+                where=f"row {row}, field '{item['column']}'",
+                remedy="see GET /model for the fields and limits",
+            )
+        vectors[row] = np.nan if value is None else -np.inf if value is ABSENT else value
+    return vectors
 
 
 def _cells(item: dict[str, Any], value: Any) -> list[Any]:

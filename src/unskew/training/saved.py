@@ -205,10 +205,10 @@ class SavedFolder:
                 raise self.damaged(FEATURES, f"{role}/seen has shape {encoders.seen[role].shape}")
             fields = [field for field in encoders.schema.features if field.role == role]
             block, size = encoders.tables[role], encoders.schema[role].size
-            coded = [field for field in fields if field.kind != "number"]
+            coded = [field for field in fields if not field.is_number]
             for columns, kind, width in (
                 (block.codes, "i", sum(field.width for field in coded)),
-                (block.numbers, "f", sum(field.width for field in fields if field.kind == "number")),
+                (block.numbers, "f", sum(field.width for field in fields if field.is_number)),
             ):
                 if columns.shape != (size, width) or columns.dtype.kind != kind:
                     raise self.damaged(FEATURES, f"{role} features have shape {columns.shape}")

@@ -380,7 +380,7 @@ def _require_same_fields(old: Schema, new: Schema, called: str) -> None:
             problem = f"reads the field '{name}', which is not there"
         elif before[name].kind != now[name].kind:
             problem = f"reads the field '{name}' as a {before[name].kind}, not as a {now[name].kind}"
-        elif now[name].kind == "number" and before[name].width != now[name].width:
+        elif now[name].is_number and before[name].width != now[name].width:
             problem = f"'{name}' had {_missing(before[name])}, and has {_missing(now[name])} now"
         else:
             continue
