@@ -65,11 +65,9 @@ class VennAbers(StepCalibrator):
     learned: ClassVar[tuple[str, ...]] = ("edges_", "values_", "lower_", "upper_")
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
-        from unskew.calibration._kernels import isotonic_with_one_more
-
-        upper = isotonic_with_one_more(total, positive)
+        upper = _isotonic_with_one_more(total, positive)
         # Outcomes and order reversed, the row with outcome 0 is one with outcome 1.
-        lower = 1 - isotonic_with_one_more(total[::-1].copy(), (total - positive)[::-1].copy())[::-1]
+        lower = 1 - _isotonic_with_one_more(total[::-1], (total - positive)[::-1])[::-1]
         # A new score is below the first, at the first, between first and second, at the second, …;
         # between two, p₀ is that of the lower and p₁ that of the higher neighbour.
         edges = np.column_stack([score, np.nextafter(score, 2.0)]).ravel()
@@ -90,3 +88,42 @@ class VennAbers(StepCalibrator):
             self.lower_.take(step, out=low[rows])
             self.upper_.take(step, out=high[rows])
         return low, high
+
+
+def _isotonic_with_one_more(total: Vector, positive: Vector) -> Vector:
+    """Return the isotonic regression at each group with one positive row of that group added.
+
+    One sweep over the cumulative sums (Vovk, Petej and Fedorova 2015, Algorithms 1 and 2), O(groups).
+    With the extra row at group i, the sums before i are P₀ … P_{i−1} and those from i on are moved by
+    (1, 1); the value is the slope of the greatest convex minorant from the one set to the other. Going
+    from i to i+1 moves one point only, so the part of the minorant to its right is kept on a stack.
+    """
+    # Point 0 is P₋₁ = (−1, −1), point 1 the origin: the extra row comes before every group at first.
+    x: list[float] = [-1.0, 0.0, *np.cumsum(total).tolist()]
+    y: list[float] = [-1.0, 0.0, *np.cumsum(positive).tolist()]
+
+    def push(stack: list[int], new: int) -> None:
+        """Put a point on the stack, without those that are no corners of the minorant any more."""
+        while len(stack) > 1:
+            b, c = stack[-1], stack[-2]
+            if (x[b] - x[new]) * (y[c] - y[b]) > (y[b] - y[new]) * (x[c] - x[b]):
+                break
+            stack.pop()
+        stack.append(new)
+
+    stack: list[int] = []
+    for point in range(len(x) - 1, -1, -1):
+        push(stack, point)
+    values = []
+    for group in range(len(total)):
+        top, after = stack[-1], stack[-2]
+        # Beside weights of 16 decades more, a weight adds nothing to the sums: the added row is left.
+        width = x[after] - x[top]
+        values.append((y[after] - y[top]) / width if width > 0.0 else 1.0)
+        new = group + 1
+        x[new] = x[group] + x[group + 2] - x[new]
+        y[new] = y[group] + y[group + 2] - y[new]
+        if (y[new] - y[top]) * (x[after] - x[top]) < (y[after] - y[top]) * (x[new] - x[top]):
+            stack.pop()
+            push(stack, new)
+    return np.array(values)
