@@ -64,12 +64,6 @@ def test_a_calibrator_answers_the_same_inside_and_outside(log, tmp_path, name, p
     np.testing.assert_allclose(answers(tmp_path / "p.onnx", scores), outside, rtol=1e-7, atol=1e-14)
 
 
-def test_without_a_calibrator_scores_are_left_as_they_are(log, tmp_path):
-    p = us.ColumnPropensity(column="theirs", calibrator=None, crossfit=2).fit(log)
-    us.export_onnx(p, tmp_path / "p.onnx")
-    np.testing.assert_allclose(answers(tmp_path / "p.onnx", SCORES), SCORES, rtol=1e-7)
-
-
 @pytest.mark.parametrize("segments", [("user", "group"), ("age", "group", "item")])
 def test_segments_of_ids_values_and_numbers(log, tmp_path, segments):
     calibrator = us.Multicalibrated(segments=segments)

@@ -15,11 +15,10 @@ import unskew as us
 from unskew.base.errors import NotFittedError, ParameterError, RunFolderError, UnskewError
 from unskew.calibration import make_calibrator
 from unskew.data import Schema
-from unskew.learners import BatchEnsemble, Intercept
+from unskew.learners import BatchEnsemble
 from unskew.propensity.storage import save_propensity
 from unskew.serve.onnx_file import export_run
 from unskew.study.legacy_propensity import DualFocalOnProbabilities, LegacyPropensity
-from unskew.training.inference import logits
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -36,20 +35,6 @@ QUICK = {"epochs": 2, "batch_size": 256, "learning_rate": 0.02}
 @pytest.fixture(scope="module")
 def log():
     return us.load("synthetic", n_users=40, n_items=30, density=0.2, seed=1).train
-
-
-@pytest.fixture(scope="module")
-def impressions():
-    """Rows of a log as the population, so that no pair of ids is a training cell; ids are text."""
-    random = np.random.default_rng(0)
-    user, item = random.integers(12, size=900), random.integers(9, size=900)
-    return us.Log.from_arrays(
-        user=[f"u{each}" for each in user],
-        item=item * 10,
-        click=(random.random(900) < 0.05 + 0.4 * (user < 6)).astype(int),
-        space="impressions",
-        names={"user": "who", "item": "what"},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -91,13 +76,6 @@ def every_pair(model):
     return users.repeat(len(items)).tolist(), np.tile(items, len(users)).tolist()
 
 
-def fold_scores(propensity) -> np.ndarray:
-    """Raw propensities ``[seeds · folds, n]`` of all pairs."""
-    population = propensity.cells_.population
-    logit = logits(propensity.network_, population.rows(torch.arange(population.size)[None]))
-    return torch.sigmoid(logit.double() + propensity.offset_).numpy()
-
-
 def as_new_pairs(propensity, *pairs) -> np.ndarray:
     """Propensities as of pairs that no fold held out: the mean over folds (and seeds)."""
     return propensity.predict_pairs_each(*pairs, average=True).mean(axis=0)
@@ -129,42 +107,6 @@ class TestConversion:
         answer = served(tmp_path / "model.onnx", *pairs)
         np.testing.assert_allclose(answer, expected, rtol=FLOAT32, atol=FLOAT32)
 
-    def test_an_intercept_is_one_number_for_every_pair(self, log, tmp_path):
-        model = us.Naive(backbone=Intercept(), **QUICK).fit(log, seeds=3)
-        us.export_onnx(model, tmp_path / "model.onnx")
-        expected = model.predict_pairs_each([0, 1, 5], [0, 2, 1]).mean(axis=0)
-        answer = served(tmp_path / "model.onnx", [0, 1, 5], [0, 2, 1])
-        np.testing.assert_allclose(answer, expected, rtol=FLOAT32)
-
-    @pytest.mark.parametrize("backbone", WIDE.values(), ids=WIDE)
-    def test_of_several_towers_it_is_the_one_that_predicts(self, log, tmp_path, backbone):
-        model = us.ESMM(backbone=backbone, **QUICK).fit(log, seeds=2)
-        assert len(model.networks_["prediction"].towers) > 1
-        us.export_onnx(model, tmp_path / "model.onnx")
-        pairs = every_pair(model)
-        np.testing.assert_allclose(
-            served(tmp_path / "model.onnx", *pairs),
-            model.predict_pairs_each(*pairs).mean(axis=0),
-            rtol=FLOAT32,
-        )
-
-    def test_a_loaded_model_is_exported_to_the_same_bytes(self, log, tmp_path):
-        model = us.Naive(backbone=WIDE["neumf"], **QUICK).fit(log, seeds=2)
-        model.save(tmp_path / "run")
-        us.export_onnx(model, tmp_path / "one.onnx")
-        export_run(tmp_path / "run", tmp_path / "two.onnx")
-        assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "two.onnx").read_bytes()
-
-    def test_members_that_share_weights_are_averaged(self, log, tmp_path):
-        model = us.Naive(backbone=BatchEnsemble(base=WIDE["mf"], members=2), **QUICK).fit(log, seeds=2)
-        us.export_onnx(model, tmp_path / "model.onnx")
-        pairs = every_pair(model)
-        np.testing.assert_allclose(
-            served(tmp_path / "model.onnx", *pairs),
-            model.predict_pairs_each(*pairs).mean(axis=0),
-            rtol=FLOAT32,
-        )
-
 
 class TestPropensity:
     @pytest.mark.parametrize("backbone", WIDE.values(), ids=WIDE)
@@ -182,31 +124,6 @@ class TestPropensity:
             if crossfit is None:
                 predicted = calibrated.predict_pairs_each(*pairs).mean(axis=0)
                 np.testing.assert_array_equal(predicted, expected)
-
-    @pytest.mark.parametrize(
-        "name", ["isotonic", "histogram", "venn_abers", "scaling_binning", "ic_ipw", "auto"]
-    )
-    def test_steps_are_the_same_but_for_scores_on_an_edge(self, log, tmp_path, name):
-        """Where rounding in float32 carries a score over an edge, the answer is that of the other side."""
-        p = us.Propensity(backbone=WIDE["mf"], calibrator=make_calibrator(name), crossfit=2, **QUICK).fit(
-            log, seeds=2
-        )
-        us.export_onnx(p, tmp_path / "p.onnx")
-        pairs = every_pair(p)
-        score = fold_scores(p)
-        beside = np.stack(
-            [
-                [
-                    c.predict(np.clip(line * (1 + shift), 0, 1))
-                    for c, line in zip(p.calibrators_, score, strict=True)
-                ]
-                for shift in (-FLOAT32, 0, FLOAT32)
-            ]
-        )
-        answer = served(tmp_path / "p.onnx", *pairs)
-        assert (answer >= beside.min(axis=0).mean(axis=0) * (1 - FLOAT32)).all()
-        assert (answer <= beside.max(axis=0).mean(axis=0) * (1 + FLOAT32)).all()
-        np.testing.assert_allclose(np.median(answer / beside[1].mean(axis=0)), 1.0, rtol=FLOAT32)
 
     @pytest.mark.parametrize(
         "uncertainty",
@@ -232,25 +149,6 @@ class TestPropensity:
         us.export_onnx(p, tmp_path / "p.onnx")
         pairs = every_pair(p)
         np.testing.assert_allclose(served(tmp_path / "p.onnx", *pairs), as_new_pairs(p, *pairs), rtol=FLOAT32)
-
-    def test_a_stack_of_batch_ensembles_is_one_mean(self, log, tmp_path):
-        backbone = BatchEnsemble(base=WIDE["neumf"], members=2)
-        p = us.Propensity(
-            backbone=backbone, uncertainty=us.DeepEnsemble(members=2), crossfit=None, **QUICK
-        ).fit(log, seeds=2)
-        us.export_onnx(p, tmp_path / "p.onnx")
-        pairs = every_pair(p)
-        np.testing.assert_allclose(served(tmp_path / "p.onnx", *pairs), as_new_pairs(p, *pairs), rtol=FLOAT32)
-
-    def test_of_impressions_it_is_the_average_that_pairs_of_ids_are_predicted(self, impressions, tmp_path):
-        p = us.Propensity(backbone=WIDE["mf"], crossfit=3, **QUICK).fit(impressions, seeds=2)
-        us.export_onnx(p, tmp_path / "p.onnx")
-        pairs = every_pair(p)
-        np.testing.assert_allclose(
-            served(tmp_path / "p.onnx", *pairs),
-            p.predict_pairs_each(*pairs, average=True).mean(axis=0),
-            rtol=FLOAT32,
-        )
 
     def test_noise_is_refused_and_what_to_do_instead_works(self, log, tmp_path):
         noisy = us.Propensity(
@@ -320,24 +218,6 @@ class TestFile:
         assert file.read_text() == "mine"
         assert us.export_onnx(model, file, overwrite=True)["bytes"] == file.stat().st_size
         assert [each.name for each in file.parent.iterdir()] == ["model.onnx"]
-
-    def test_a_failure_leaves_the_earlier_file_and_nothing_beside_it(self, file, model, monkeypatch):
-        before = file.read_bytes()
-
-        def fail(*arguments):
-            raise OSError("disk full")
-
-        monkeypatch.setattr("os.replace", fail)
-        with pytest.raises(OSError, match="disk full"):
-            us.export_onnx(model, file, overwrite=True)
-        assert file.read_bytes() == before
-        assert [each.name for each in file.parent.iterdir()] == ["model.onnx"]
-
-    def test_a_place_that_cannot_be_is_told(self, model, tmp_path):
-        with pytest.raises(RunFolderError, match="its folder does not exist"):
-            us.export_onnx(model, tmp_path / "nowhere" / "model.onnx")
-        with pytest.raises(RunFolderError, match="is a folder"):
-            us.export_onnx(model, tmp_path)
 
     def test_without_the_package_one_line_tells_how_to_install_it(self, model, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "onnx", None)
@@ -434,16 +314,6 @@ def test_a_model_beyond_the_size_of_a_file_has_its_tables_beside_it(model, tmp_p
     tables.unlink()
     with pytest.raises(Exception, match="data"):
         onnxruntime.InferenceSession(str(parted))
-
-
-def test_tables_beside_a_file_begin_on_whole_pages_and_are_no_part_of_it(model, tmp_path, monkeypatch):
-    us.export_onnx(model, tmp_path / "whole.onnx")
-    lower_limit(monkeypatch, tmp_path / "whole.onnx")
-    us.export_onnx(model, tmp_path / "parted.onnx")
-    tables = onnx.load(tmp_path / "parted.onnx", load_external_data=False).graph.initializer
-    assert all(not len(each.raw_data) for each in tables)
-    places = [{entry.key: entry.value for entry in each.external_data} for each in tables]
-    assert all(int(place["offset"]) % 4096 == 0 for place in places)
 
 
 def test_of_two_files_nothing_is_left_if_the_second_fails(model, tmp_path, monkeypatch):

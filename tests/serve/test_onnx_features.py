@@ -14,7 +14,6 @@ import unskew as us
 from contracts.feature_world import log_of, part, table
 from unskew.base.errors import UnskewError
 from unskew.data.values import arrow_of, values_of
-from unskew.learners import BatchEnsemble
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -107,12 +106,6 @@ def test_raw_values_are_answered_as_predict_does(known, requests, tmp_path, back
 @pytest.mark.parametrize("backbone", BACKBONES.values(), ids=BACKBONES)
 def test_of_several_towers_it_is_the_one_that_predicts(known, requests, tmp_path, backbone):
     check(us.ESMM(backbone=backbone, **QUICK).fit(log_of(known), seeds=2), tmp_path, requests)
-
-
-@pytest.mark.parametrize("base", ["dcn", "deepfm"])
-def test_members_that_share_weights_are_averaged(known, requests, tmp_path, base):
-    backbone = BatchEnsemble(base=BACKBONES[base], members=2, init="normal")
-    check(us.Naive(backbone=backbone, **QUICK).fit(log_of(known), seeds=2), tmp_path, requests)
 
 
 def test_a_propensity_is_calibrated_and_the_mean_over_seeds_and_folds(known, requests, tmp_path):

@@ -141,13 +141,6 @@ def test_hostile_clients_cost_little_memory(start):
     assert "defect" not in events
 
 
-def test_pipelined_requests_that_nobody_reads_do_not_grow_memory(start):
-    """A single connection; the service stops reading, or closes it."""
-    service = start()
-    found = LOAD["attack"](service, 2.0, 1, ["pipelined scores"])
-    assert found["MiB more"] < 30
-
-
 @pytest.mark.parametrize("kind", ["slow head", "slow body", "pipelined probes"])
 def test_a_connection_that_does_not_move_is_closed(start, kind):
     service = start("--timeout", "1")
