@@ -7,7 +7,7 @@ import re
 
 
 def usable_cores() -> int:
-    """As many as ``OMP_NUM_THREADS`` says, or else as the system lets this process run on.
+    """Return as many as ``OMP_NUM_THREADS`` says, or else as the system lets this process run on.
 
     A container or ``taskset`` may give it fewer than the machine has.
     """

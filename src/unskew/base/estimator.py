@@ -24,7 +24,7 @@ class Estimator:
     name: ClassVar[str]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; with ``deep``, also those of nested estimators as ``outer__inner``."""
+        """Return parameters by name; with ``deep``, also those of nested estimators as ``outer__inner``."""
         params: dict[str, Any] = {}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
@@ -61,7 +61,7 @@ class Estimator:
 
 
 def plain_params(estimator: Estimator) -> dict[str, Any]:
-    """The name of an estimator and its parameters as plain values, the same in every process.
+    """Return the name of an estimator and its parameters as plain values, the same in every process.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def plain_params(estimator: Estimator) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A function, or an object of another library, by its name or that of its kind."""
+    """Return plain values; a function or an object of another library by its name or that of its kind."""
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
@@ -148,7 +148,7 @@ def require_in(interval: str, **values: Any) -> None:
 
 
 def _unquoted(value: Any, remedy: str) -> str:
-    """The remedy for a wrong number; in files and on command lines it may be a text."""
+    """Return the remedy for a wrong number, which is a text where somebody quoted it."""
     return "give a number without quotes" if isinstance(value, str) else remedy
 
 
@@ -219,14 +219,14 @@ def require_types(estimator: Estimator, *, choices: bool = True) -> None:
 
 
 def fits(estimator: Estimator, name: str, value: Any) -> bool:
-    """Whether a value is what the annotation of a parameter says."""
+    """Return whether a value is what the annotation of a parameter says."""
     # mypy takes the hash of a class for that of its objects.
     return _fits(value, _annotations(type(estimator)).get(name, Any), choices=True)  # type: ignore[arg-type]
 
 
 @cache
 def _annotations(kind: type) -> dict[str, Any]:
-    """Annotations by field; without those of a class that names types which only its own scope knows."""
+    """Return annotations by field, without those of classes whose types only their own scope knows."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         try:
@@ -288,7 +288,7 @@ def _choices(wanted: Any) -> Iterator[str]:
 
 
 def _remedy(value: Any, wanted: Any, field: dataclasses.Field[Any]) -> str:
-    """An object for its class or its name; otherwise the default."""
+    """Return a remedy: an object for its class or its name, otherwise the default."""
     for choice in typing.get_args(wanted) or (wanted,):
         if isinstance(choice, type) and issubclass(choice, Estimator):
             for kind in _with_subclasses(choice):

@@ -21,7 +21,7 @@ DIGEST = "sha256"
 
 
 def write_manifest(folder: Path) -> None:
-    """``manifest.json``: size and digest of every other file of a folder; call it when all are written.
+    """Write ``manifest.json``: size and digest of every other file of a folder. Call it when all are written.
 
     It ends with a digest of itself, so that a change of it is not blamed on another file.
     """
@@ -35,7 +35,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def faults(folder: Path, known: Collection[str]) -> list[str]:
-    """What is wrong with a folder that has a manifest, a clause for each file; none if all is as it was.
+    """Return what is wrong with a folder that has a manifest, a clause for each file.
 
     Sizes are looked at before any content, so that a file that was cut is found without reading the others.
 
@@ -64,7 +64,7 @@ def faults(folder: Path, known: Collection[str]) -> list[str]:
 
 
 def digest_of(folder: Path) -> str:
-    """One digest of what a folder held when it was written; ValueError or OSError where it has none."""
+    """Return a digest of what a folder held when it was written; raise ValueError or OSError without one."""
     return _digest_of(_files(json.loads(_text_of(folder))))
 
 
@@ -77,7 +77,7 @@ def _text_of(folder: Path) -> str:
 
 
 def _files(manifest: Any) -> Mapping[str, Mapping[str, Any]]:
-    """The table of files of a manifest; a ValueError if it is none, or was changed."""
+    """Return the table of files of a manifest; raise a ValueError if it is none, or was changed."""
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict) or manifest.get(DIGEST) != _digest_of(files):
         raise ValueError("it is no manifest, or was changed")

@@ -11,7 +11,7 @@ from unskew.base.errors import DataError
 
 
 def parts_of(values: Any, name: str, first_row: int = 0) -> list[NDArray[Any]]:
-    """A column as one-dimensional NumPy arrays of numbers; nulls, text and tables are errors."""
+    """Return a column as one-dimensional NumPy arrays of numbers; nulls, text and tables are errors."""
     if hasattr(values, "null_count") and hasattr(values, "to_numpy") and not callable(values.null_count):
         return _arrow_parts(values, name, first_row)
     if hasattr(values, "detach"):
@@ -61,7 +61,7 @@ def _numbers(array: NDArray[Any], name: str, first_row: int) -> NDArray[np.float
 
 
 def without_mask(values: Any) -> Any:
-    """The same values; of a masked array, with NaN (numbers) or None (others) where they are masked.
+    """Return the same values; of a masked array, NaN (numbers) or None (others) where it is masked.
 
     NumPy's own conversion would show the values under the mask.
 
@@ -84,7 +84,7 @@ def without_mask(values: Any) -> Any:
 
 
 def array_of(values: Any, name: str) -> NDArray[Any]:
-    """What was given as an array, missing where it is masked.
+    """Return values as an array, missing where they are masked.
 
     Lists of several lengths are an error, and so are complex numbers, of which NumPy would drop a part.
     """

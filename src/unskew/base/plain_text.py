@@ -20,7 +20,7 @@ _UNSEEN = re.compile(
 
 
 def plain(text: object, longest: int = LONGEST) -> str:
-    """A text on one line: blanks in a row as one, control characters as their codes, shortened in its middle.
+    """Return a text on one line: blanks joined, control characters as codes, shortened in its middle.
 
     Codes, and not nothing: two names that differ in such a character alone stay two.
 
@@ -43,7 +43,7 @@ def plain(text: object, longest: int = LONGEST) -> str:
 
 
 def listed(names: Iterable[object], most: int = MOST_LISTED) -> str:
-    """Names parted by commas; of many, the first and how many more there are.
+    """Return names parted by commas; of many, the first and how many more there are.
 
     Examples
     --------

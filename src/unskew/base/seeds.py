@@ -21,7 +21,7 @@ MOST_SEEDS = 10_000
 
 
 def stream(seed: int, purpose: str, *further: int) -> int:
-    """A 63-bit seed for one purpose of one repetition, e.g. ``stream(3, "weights", fold)``."""
+    """Return a 63-bit seed for one purpose of one repetition, e.g. ``stream(3, "weights", fold)``."""
     entropy = [as_seed(seed), zlib.crc32(purpose.encode()), *further]
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
@@ -40,12 +40,12 @@ class Replica(NamedTuple):
 
 
 def replicas_of(seeds: Sequence[int], members: int) -> tuple[Replica, ...]:
-    """So many members of each seed, side by side; each holds out a part of the clicks of its own."""
+    """Return the members of each seed, side by side; each holds out a part of the clicks of its own."""
     return tuple(Replica(seed, member, part=member) for seed in seeds for member in range(members))
 
 
 def splitmix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The next number of SplitMix64 (Steele, Lea and Flood 2014) after each state."""
+    """Return the next number of SplitMix64 (Steele, Lea and Flood 2014) after each state."""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -53,14 +53,14 @@ def splitmix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def as_seed(seed: int) -> int:
-    """A seed: a whole number that is not negative."""
+    """Check a seed, a whole number that is not negative, and return it."""
     if not _is_whole(seed) or seed < 0:
         raise ParameterError(f"seed must be a whole number of 0 or more, not {seed!r}", remedy="give seed=0")
     return int(seed)
 
 
 def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """``10`` → seeds 0, …, 9; a sequence is taken as it is.
+    """Return seeds: 0, …, 9 for ``10``; a sequence is taken as it is.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def require_count(seeds: int) -> int:
-    """A number of repetitions that could be trained; they are, together."""
+    """Check a number of repetitions, which are trained together, and return it."""
     if not 1 <= seeds <= MOST_SEEDS:
         raise ParameterError(
             f"seeds must be from 1 to {MOST_SEEDS:,}, not {seeds}", remedy="give seeds=10, for example"

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
-    """TOML of nested tables of text, numbers, truth values and lists; None is written as ``"none"``.
+    """Return TOML of nested tables of text, numbers, truth values and lists; None is written as ``"none"``.
 
     Examples
     --------

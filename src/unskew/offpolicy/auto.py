@@ -124,7 +124,7 @@ class Searched:
         return first.with_beside(*others) if others else first
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for ``metrics.json``."""
+        """Return plain values, for ``metrics.json``."""
         return {**self.decision.to_dict(), "tried": [asdict(each) for each in self.tried]}
 
 
@@ -218,17 +218,17 @@ def search(
 
 
 def halves(candidates: int, members: int) -> bool:
-    """Whether so many candidates are worth a round with one member, where a sample tells the better ones."""
+    """Return whether so many candidates are worth a round with one member, judged by a sample."""
     return members > 1 and candidates > LEAST_KEPT + 1
 
 
 def kept_of(others: int) -> int:
-    """Of so many candidates beside the baseline, those that a rung leaves."""
+    """Return how many candidates beside the baseline a rung leaves."""
     return max(LEAST_KEPT, round(KEPT_SHARE * others))
 
 
 def sample_of(models: Iterable[tuple[str, Debiaser]], unbiased: Log) -> RandomSample:
-    """The known rows of a random sample, with the predictions of every model.
+    """Return the known rows of a random sample, with the predictions of every model.
 
     As they were before any recalibration: their mean is one of these, and the sample sets the level of what
     is shipped.
@@ -239,7 +239,7 @@ def sample_of(models: Iterable[tuple[str, Debiaser]], unbiased: Log) -> RandomSa
 
 
 def _known(unbiased: Log) -> tuple[Log, NDArray[np.float64]]:
-    """The rows of a random sample whose outcomes are known, and these."""
+    """Return the rows of a random sample whose outcomes are known, and these outcomes."""
     require_log(unbiased, "the unbiased sample", "give a Log of pairs with their conversions")
     rows, outcome = unbiased.take(unbiased.clicked), unbiased.known_conversion().astype(np.float64)
     if len(outcome) < FOLDS or outcome.min() == outcome.max():
@@ -259,7 +259,7 @@ def evidence_by_clicks(
     *,
     held_out: Any = "validation",
 ) -> dict[str, ClickEvidence]:
-    """What held-out biased clicks say of each candidate against the baseline, with its range over Γ.
+    """Compare each candidate with the baseline on held-out biased clicks, with the range over Γ.
 
     Nothing where they cannot be asked: there is one model, no propensity, or what was held out has not both
     outcomes.
@@ -294,7 +294,7 @@ def evidence_by_clicks(
 def _better_half(
     candidates: Sequence[Candidate], sample: RandomSample, criterion: str, tried: list[TriedCandidate]
 ) -> list[Candidate]:
-    """The baseline, and the better half of the others on the sample."""
+    """Return the baseline, and the better half of the others on the sample."""
     ahead = {
         name: mean_paired(sample, name, BASELINE, criterion).advantage
         for name in sample.predictions
@@ -433,12 +433,12 @@ class Auto(Estimator):
         return self.model_.predicts_rates
 
     def predict_each(self, log: Log) -> NDArray[np.float64]:
-        """Conversion probabilities ``[seeds, n]`` of the rows of a log, by the model that is shipped."""
+        """Return conversion probabilities ``[seeds, n]`` of a log's rows, by the model that is shipped."""
         self._require_fitted("model_")
         return self.model_.predict_each(log)
 
     def predict_lines_each(self, log: Log) -> NDArray[np.float64]:
-        """As :meth:`unskew.Debiaser.predict_lines_each`, by the model that is shipped."""
+        """Return what :meth:`unskew.Debiaser.predict_lines_each` does, by the model that is shipped."""
         self._require_fitted("model_")
         return self.model_.predict_lines_each(log)
 

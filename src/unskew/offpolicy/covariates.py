@@ -60,7 +60,7 @@ class Balance:
         return float(np.sqrt(max(0.0, self.squared_error)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return asdict(self)
 
 
@@ -88,13 +88,13 @@ class Covariate:
     strata: int
 
     def difference(self, weight: Floats, stands_for: Floats) -> float:
-        """Standardised difference of the weighted mean from the population's."""
+        """Return the standardised difference of the weighted mean from the population's."""
         mean = np.average(self.population, weights=stands_for)
         spread = np.sqrt(np.average((self.population - mean) ** 2, weights=stands_for))
         return float((np.average(self.value, weights=weight) - mean) / spread) if spread > 0 else 0.0
 
     def squared_error(self, weight: Floats, stands_for: Floats) -> float:
-        r"""τ²: the mean square of the logarithm of what the weights of a stratum are off by, noise removed.
+        r"""Return τ²: the mean square of the logarithm of what a stratum's weights are off by, noise removed.
 
         .. math::
             \tau^2 = \sum_s \pi_s \Bigl[ \log^2 \rho_s - \frac{\sum_{s} w^2}{(\sum_{s} w)^2} \Bigr], \qquad
@@ -114,7 +114,7 @@ class Covariate:
 def covariates_of(
     log: Log, evidence: Evidence, atoms: Atoms, prediction: Floats | None
 ) -> tuple[list[Covariate], list[Covariate], Integers]:
-    """The covariates of one seed that errors are measured by; the same, for weights to be balanced by; and
+    """Return the covariates of one seed that errors are measured by, those that weights are balanced by, and
     which atoms are candidates.
 
     The two differ in activity and popularity. Counted on other folds they say nothing of a pair's own click,
@@ -170,7 +170,7 @@ def balance_of(
     balanced: Floats,
     stands_for: Floats,
 ) -> list[Balance]:
-    """Each covariate's differences before, as errors are measured, and after, as weights were balanced."""
+    """Return each covariate's differences before, as errors are measured, and after balancing."""
     return [
         Balance(
             each.name,
@@ -184,7 +184,7 @@ def balance_of(
 
 
 def balanced_by(covariates: Sequence[Covariate], weight: Floats, stands_for: Floats) -> list[Covariate]:
-    """Those that weights are balanced by: users, items, predictions, and the features furthest off."""
+    """Return what weights are balanced by: users, items, predictions, and the features furthest off."""
     first = [each for each in covariates if each.name in NOT_FEATURES]
     features = [each for each in covariates if each not in first and each.strata > 1]
     features.sort(key=lambda each: -abs(each.difference(weight, stands_for)))
@@ -192,15 +192,18 @@ def balanced_by(covariates: Sequence[Covariate], weight: Floats, stands_for: Flo
 
 
 def _most(name: str, effective: float) -> int:
-    """Strata of a covariate: all together a twentieth of the effective clicks at most, or so, since what is
-    fitted to few clicks makes their errors look smaller than they are."""
+    """Return the strata of a covariate.
+
+    All together are a twentieth of the effective clicks at most, or so, since what is fitted to few clicks
+    makes their errors look smaller than they are.
+    """
     if name in NOT_FEATURES:
         return int(np.clip(effective // CLICKS_PER_STRATUM, 1, MOST_STRATA))
     return int(np.clip(effective // (2 * CLICKS_PER_STRATUM), 1, MOST_STRATA // 2))
 
 
 def _clicks(log: Log, code: NDArray[np.int32], codes: int) -> Integers:
-    """Clicks of each user (or item) on pairs of each fold ``[codes, folds]``."""
+    """Return the clicks of each user (or item) on pairs of each fold ``[codes, folds]``."""
     clicked = log.clicked
     fold = _fold(log.user[clicked], log.item[clicked])
     counts = np.bincount(code[clicked].astype(np.int64) * FOLDS + fold, minlength=codes * FOLDS)
@@ -208,7 +211,7 @@ def _clicks(log: Log, code: NDArray[np.int32], codes: int) -> Integers:
 
 
 def _fold(user: NDArray[Any], item: NDArray[Any]) -> Integers:
-    """A fold for each pair, mixed from its codes."""
+    """Return a fold for each pair, mixed from its codes."""
     mixed = user.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(29))) + item.astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0x94D049BB133111EB)

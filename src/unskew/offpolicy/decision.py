@@ -139,7 +139,7 @@ class RandomSample:
     predictions: Mapping[str, Floats]
 
     def take(self, rows: NDArray[np.bool_]) -> RandomSample:
-        """Some of the rows."""
+        """Return some of the rows."""
         kept = {name: lines[:, rows] for name, lines in self.predictions.items()}
         return RandomSample(self.user[rows], self.outcome[rows], kept)
 
@@ -242,7 +242,7 @@ def _not_rejected(judged: tuple[JudgedCandidate, ...], baseline: str) -> tuple[s
 
 
 def _best_together(sample: RandomSample, names: tuple[str, ...], criterion: str) -> tuple[str, ...]:
-    """Of a mean, and of what is left of it as models are left out, the costliest first, the surest gain."""
+    """Leave models out of a mean, the costliest first, and return those whose mean gains most surely."""
     best, most, left = names, 0.0, names
     while len(left) > 1:
         smaller = [tuple(other for other in left if other != name) for name in left]
@@ -258,7 +258,7 @@ def _best_together(sample: RandomSample, names: tuple[str, ...], criterion: str)
 def _paired_means(
     sample: RandomSample, names: tuple[str, ...], others: tuple[str, ...], criterion: str
 ) -> PairedUsers:
-    """The mean logit of some models against that of others."""
+    """Compare the mean logit of some models with that of others."""
     lines = {
         MEAN: combined(np.stack([sample.predictions[name] for name in names], axis=1)),
         BASELINE: combined(np.stack([sample.predictions[name] for name in others], axis=1)),
@@ -267,7 +267,7 @@ def _paired_means(
 
 
 def mean_paired(sample: RandomSample, name: str, baseline: str, criterion: str) -> PairedUsers:
-    """A candidate against the baseline on the sample, averaged over seeds."""
+    """Compare a candidate with the baseline on the sample, averaged over seeds."""
     pairs = zip(sample.predictions[name], sample.predictions[baseline], strict=True)
     found = [
         paired_users(criterion, user=sample.user, outcome=sample.outcome, first=first, second=second)
@@ -291,7 +291,7 @@ def _judged(
     baseline: str,
     criterion: str,
 ) -> tuple[tuple[JudgedCandidate, ...], float | None]:
-    """Every candidate, and the bias of biased clicks."""
+    """Judge every candidate, and estimate the bias of biased clicks."""
     paired = {name: mean_paired(sample, name, baseline, criterion) for name in others}
     bias = _bias(paired, of_clicks)
     judged = []

@@ -129,7 +129,7 @@ def off_policy_estimates(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, OffPolicyEstimate]:
-    r"""What a random test set would say of a model, from held-out clicks alone.
+    r"""Estimate what a random test set would say of a model, from held-out clicks alone.
 
     .. math::
         \hat M_{IPS} = \frac{1}{|D'|} \sum_V w x, \qquad

@@ -59,7 +59,7 @@ class Atoms:
     size: Integers
 
     def above(self, score: Floats) -> Integers:
-        """How many of the user's candidates have a higher score than each pair."""
+        """Return how many of the user's candidates have a higher score than each pair."""
         order = np.lexsort((self.tie_break, -score, self.user))
         candidate = (self.stands_for[order] > 0).astype(np.int64)
         before = np.cumsum(candidate) - candidate
@@ -113,7 +113,7 @@ class Evidence:
         return min(self.users, MOST_GROUPS)
 
     def by_group(self, of_user: Integers | None = None) -> Floats:
-        """Sums over the users of each group; without an argument, how many they are."""
+        """Return sums over the users of each group; without an argument, how many they are."""
         sums = np.bincount(self.group_of, weights=of_user, minlength=self.groups)
         return sums.astype(np.float64)
 
@@ -200,7 +200,7 @@ def evidence_of(
 
 
 def _users(log: Log) -> tuple[Integers, Integers]:
-    """Codes of the population's users, and each row's place among them."""
+    """Return the codes of the population's users, and each row's place among them."""
     if log.space == "matrix":
         return np.arange(log.n_users), log.user.astype(np.int64)
     people, place = np.unique(log.user, return_inverse=True)
@@ -208,7 +208,7 @@ def _users(log: Log) -> tuple[Integers, Integers]:
 
 
 def _candidates(log: Log, people: Integers, user_of_row: Integers, slate: int, seed: int) -> Integers:
-    """Cells drawn at random from each user's part of D, all of them if they are few."""
+    """Draw cells at random from each user's part of D, all of them if they are few."""
     each = max(LEAST_CANDIDATES * slate, MOST_CANDIDATES // len(people))
     random = np.random.default_rng(stream(seed, "candidates"))
     if log.space == "impressions":
@@ -228,7 +228,7 @@ def _candidates(log: Log, people: Integers, user_of_row: Integers, slate: int, s
 
 
 def pairs_of(log: Log, cells: Integers) -> Log:
-    """Pairs of the population by their cells; of impressions, rows of the log."""
+    """Return pairs of the population by their cells; of impressions, rows of the log."""
     if log.space == "impressions":
         return log.take(cells)
     return replace(

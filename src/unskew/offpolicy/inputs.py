@@ -39,7 +39,7 @@ class OffPolicyMetric:
 
     @classmethod
     def of(cls, name: str) -> OffPolicyMetric:
-        """From its name."""
+        """Return the metric of a name."""
         if name in ("nll", "auc"):
             return cls(name, cast(Kind, name), 0)
         match = re.fullmatch(r"(dcg|hits)@([1-9]\d*)", name)
@@ -56,7 +56,7 @@ class OffPolicyMetric:
         return self.kind in ("dcg", "hits")
 
     def within(self, value: float) -> float:
-        """A value as far as the metric goes: none is negative, and an AUC is at most 1."""
+        """Cut a value to the range of the metric: none is negative, and an AUC is at most 1."""
         return min(max(value, 0.0), 1.0 if self.kind == "auc" else math.inf)
 
     @property
@@ -66,7 +66,7 @@ class OffPolicyMetric:
 
 
 def metrics_of(names: Sequence[str]) -> tuple[OffPolicyMetric, ...]:
-    """Metrics by name; none, or one twice, is an error."""
+    """Return metrics by name; none, or one twice, is an error."""
     if isinstance(names, str) or not names or len(set(names)) != len(names):
         raise ParameterError(
             f"metrics must be distinct names, not {names!r}", remedy=f"give for example {DEFAULT_METRICS}"
@@ -75,7 +75,7 @@ def metrics_of(names: Sequence[str]) -> tuple[OffPolicyMetric, ...]:
 
 
 def estimator_for(log: Log, estimator: Estimator, metrics: Sequence[OffPolicyMetric]) -> Estimator:
-    """The estimator, as a log has it.
+    """Return the estimator that a log allows.
 
     A log of shown rows with known propensities does not list what was not shown: there is nothing to balance
     by, which leaves SNIPS of ``"balanced"``, nothing to impute for, and no candidates to rank among.
@@ -97,7 +97,7 @@ MOST_ITEMS = 2**31 - 1
 
 
 def check_options(*, estimator: str, slate: int, resamples: int, level: float, gamma: float | None) -> None:
-    """The options that have a range."""
+    """Check the options that have a range."""
     require_choice("estimator", estimator, get_args(Estimator))
     require_range("slate", slate, 1, MOST_ITEMS, "the items that a user is shown")
     require_range("resamples", resamples, 2, MOST_RESAMPLES, f"for example {DEFAULT_RESAMPLES}")
@@ -112,7 +112,7 @@ def check_options(*, estimator: str, slate: int, resamples: int, level: float, g
 def seeds_and_rows(
     models: Mapping[str, Any], log: Log, held_out: HeldOutRows
 ) -> tuple[tuple[int, ...], NDArray[np.int64]]:
-    """The seeds that the models share, and rows that trained none of them.
+    """Return the seeds that the models share, and rows that trained none of them.
 
     ``[seeds, n]``; where members held out rows of their own, ``[seeds · members, n]``.
     """
@@ -146,7 +146,7 @@ def seeds_and_rows(
 def scores_of(
     scored: Any, evidence: Evidence, log: Log, seeds: Sequence[int], name: str, *, everywhere: bool
 ) -> NDArray[Any]:
-    """Probabilities of the evidence's pairs, a line for each of its own, from a model, an array or one
+    """Return probabilities of the evidence's pairs, a line for each of its own, from a model, an array or one
     number; NaN for pairs without a score, which are an error if scores are needed ``everywhere``."""
     outside = np.zeros(len(evidence.pairs), dtype=bool)
     members = len(evidence.seeds) // len(seeds)

@@ -179,7 +179,7 @@ class RandomPlan:
         }
 
     def svg(self) -> str:
-        """The least difference by the number of impressions, as a picture that stands alone."""
+        """Draw the least difference by the number of impressions, as a picture that stands alone."""
         from unskew.report.plots.plan import plan_svg
 
         return plan_svg(self.to_dict())
@@ -204,7 +204,7 @@ def plan_random(
     seed: int = 0,
     device: str = "auto",
 ) -> RandomPlan:
-    r"""How many random impressions tell two models apart, from the logs at hand.
+    r"""Plan how many random impressions tell two models apart, from the logs at hand.
 
     .. math::
         U = \Bigl( \frac{(z_{(1 + level)/2} + z_{power})\, \sigma}{\delta} \Bigr)^2, \qquad

@@ -70,7 +70,7 @@ def rows_of_arrays(
     seed: int,
     names: tuple[str, str] = ("first", "second"),
 ) -> PlanRows:
-    """Of predictions, users and, where known, outcomes and propensities of the same rows."""
+    """Make rows of predictions, users and, where known, outcomes and propensities."""
     scores = [np.asarray(each, dtype=np.float64) for each in (first, second)]
     people = np.asarray(user)
     if len({each.shape for each in (*scores, people)}) != 1 or people.ndim != 1 or not len(people):
@@ -111,7 +111,7 @@ def rows_of_arrays(
 
 
 def _drawn_anew(p: Floats, rows: int, seed: int) -> tuple[NDArray[np.int64], str]:
-    """Rows drawn with weights 1/p, as many as their effective sample size."""
+    """Draw rows with weights 1/p, as many as their effective sample size."""
     if p.shape != (rows,) or not ((p > 0.0) & (p <= 1.0)).all():
         raise DataError(
             "a propensity is missing or does not lie above 0 and up to 1",
@@ -131,7 +131,7 @@ def _draw(rate: Floats, seed: int) -> Floats:
 
 
 def rows_of_files(first: Path, second: Path, columns: Mapping[str, str], seed: int) -> PlanRows:
-    """Of two files with the same users and items in the same order."""
+    """Make rows of two files with the same users and items in the same order."""
     unknown = set(columns) - {*DEFAULT_COLUMNS, "outcome", "propensity"}
     if unknown:
         raise ParameterError(
@@ -169,7 +169,7 @@ def rows_of_files(first: Path, second: Path, columns: Mapping[str, str], seed: i
 
 
 def _apart(first: Path, second: Path) -> tuple[str, str]:
-    """Names of two places that differ."""
+    """Return names of two places that differ."""
     if first.stem != second.stem:
         return first.stem, second.stem
     return str(first), str(second)
@@ -184,7 +184,7 @@ def rows_of_runs(
     seed: int,
     device: str,
 ) -> PlanRows:
-    """Of pairs drawn at random from the log of one or two runs, scored by a model of each.
+    """Make rows of pairs drawn at random from the log of one or two runs, scored by a model of each.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def rows_of_runs(
 
 
 def _keys(saved: Sequence[SavedFolder], models: tuple[str, ...]) -> tuple[str, str]:
-    """The models to compare: as named, or the main one of each run, of one run its naive and its main one."""
+    """Return the models to compare: as named, or the main one of each run; of one run, naive and main."""
     known = [models_of(each) for each in saved]
     if not models:
         last = str(saved[-1].config.get("main"))
@@ -284,7 +284,7 @@ def _random_pairs(log: Log, slate: int, seed: int) -> Log:
 
 
 def _rate(log: Log, p_min: float, predicted: float) -> float:
-    """The weighted conversion rate of the clicks, drawn to what is predicted where few weights hold it."""
+    """Return the weighted conversion rate of the clicks, drawn to the prediction where weights are few."""
     p = log.columns["propensity"][log.clicked].astype(np.float64)
     weight = 1.0 / np.maximum(p, max(p_min, LIKELIHOOD_FLOOR))
     share = weight / weight.sum()
@@ -294,7 +294,7 @@ def _rate(log: Log, p_min: float, predicted: float) -> float:
 
 
 def _with_mean(rate: Floats, mean: float) -> Floats:
-    """Rates shifted in the logit to a mean."""
+    """Shift rates in the logit to a mean."""
     bounded = logit(np.clip(rate, LIKELIHOOD_FLOOR, 1.0 - LIKELIHOOD_FLOOR))
     if not 0.0 < mean < 1.0:
         raise DataError(

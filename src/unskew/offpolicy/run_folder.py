@@ -98,7 +98,7 @@ class RowScorer:
 
 
 def with_row_features(model: Debiaser, saved: SavedFolder, log: Log) -> Debiaser | RowScorer:
-    """The model, with the features of the log's rows where it reads such."""
+    """Return the model, with the features of the log's rows where it reads such."""
     encoders = () if model.encoders_ is None else model.encoders_.of_role("row")
     if not encoders:
         return model
@@ -130,7 +130,7 @@ def models_of(saved: SavedFolder) -> tuple[str, ...]:
 
 
 def facts_of(saved: SavedFolder) -> tuple[Space, float, int | None]:
-    """The space of a run's log, its clip and, where its propensities are known, the actions of a row."""
+    """Return the space of a run's log, its clip and, with known propensities, the actions of a row."""
     metrics = saved.json(METRICS)
     p_min = metrics.get("p_min") if isinstance(metrics, Mapping) else None
     if isinstance(p_min, bool) or not isinstance(p_min, int | float) or not 0.0 <= p_min <= 1.0:
@@ -148,8 +148,10 @@ def facts_of(saved: SavedFolder) -> tuple[Space, float, int | None]:
 
 
 def training_log(saved: SavedFolder, space: Space, actions: int | None = None) -> Log:
-    """The log of a run, row by row as it was trained on, with the column ``propensity``; with ``actions`` it
-    holds known probabilities of showing."""
+    """Return the log of a run, row by row as it was trained on, with the column ``propensity``.
+
+    With ``actions`` it holds known probabilities of showing.
+    """
     path = saved.folder / PROPENSITIES
     try:
         frame = frame_of(pq.read_table(path))

@@ -47,7 +47,7 @@ class Line:
 
     @classmethod
     def of(cls, weighted: Weighted, added: Contribution) -> Line:
-        """From what each click adds."""
+        """Return the line of what each click adds."""
         n, theta = float(added.units.sum()), weighted.mean(added)
         rest, of_strata = weighted.residual(added.value)
         total = float(weighted.weight.sum())
@@ -63,7 +63,7 @@ class Line:
         )
 
     def negated(self) -> Line:
-        """The mean of −x, whose least value is minus the greatest of x."""
+        """Return the mean of −x, whose least value is minus the greatest of x."""
         return replace(
             self,
             rest=-self.rest[::-1],
@@ -74,7 +74,7 @@ class Line:
         )
 
     def least(self, gamma: float) -> tuple[float, Floats]:
-        r"""The least value with odds within [1/Γ, Γ] of the given ones, and its ψ by group.
+        r"""Return the least value with odds within [1/Γ, Γ] of the propensities', and its ψ by group.
 
         .. math::
             \min_{w'} \frac{\sum_V w' e}{\sum_V w'}, \qquad
@@ -103,7 +103,7 @@ class Line:
 
 
 def least_value(lines: Sequence[Line], gamma: float, level: float) -> float:
-    """The lower end of the range: the least mean over seeds, less what sampling may add to it."""
+    """Return the lower end of the range: the least mean over seeds, less what sampling may add to it."""
     found = [line.least(gamma) for line in lines]
     value = float(np.mean([each for each, _ in found]))
     influence = np.mean([each for _, each in found], axis=0)
@@ -111,7 +111,7 @@ def least_value(lines: Sequence[Line], gamma: float, level: float) -> float:
 
 
 def tipping_point(lines: Sequence[Line], level: float) -> float:
-    """The largest Γ at which the range excludes 0; 1 if it never does, at most ``MOST_GAMMA``."""
+    """Return the largest Γ at which the range excludes 0; 1 if it never does, at most ``MOST_GAMMA``."""
     if least_value(lines, 1.0, level) <= 0:
         return 1.0
     if least_value(lines, MOST_GAMMA, level) > 0:

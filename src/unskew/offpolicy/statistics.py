@@ -66,7 +66,7 @@ def contribution_of(
 
 
 def _auc_values(score: Floats, positive: Floats, negative: Floats, pairs: float) -> tuple[Floats, Floats]:
-    """What a unit of mass at each score adds to the AUC if it is converted, and if it is not."""
+    """Return what a unit of mass at each score adds to the AUC if it is converted, and if it is not."""
     level = np.unique(score, return_inverse=True)[1]
     higher, lower = (np.bincount(level, weights=mass) for mass in (positive, negative))
     if higher.sum() == 0 or lower.sum() == 0:
@@ -79,7 +79,7 @@ def _auc_values(score: Floats, positive: Floats, negative: Floats, pairs: float)
 
 
 def _masses(atoms: Atoms, imputed: Floats | None) -> tuple[Floats, Floats]:
-    """How many conversions and non-conversions of the unseen pairs each atom stands for."""
+    """Return how many conversions and non-conversions of the unseen pairs each atom stands for."""
     if imputed is None:
         positive = atoms.weight * atoms.conversion
         return positive, atoms.weight - positive
@@ -90,7 +90,7 @@ def _masses(atoms: Atoms, imputed: Floats | None) -> tuple[Floats, Floats]:
 def _values(
     metric: OffPolicyMetric, atoms: Atoms, score: Floats, slate: int
 ) -> tuple[Floats, Floats | float]:
-    """What a pair adds to the metric if it is converted, and if it is not."""
+    """Return what a pair adds to the metric if it is converted, and if it is not."""
     if metric.kind == "nll":
         return (
             -np.log(np.maximum(score, LIKELIHOOD_FLOOR)),
@@ -105,7 +105,7 @@ def _values(
 def expected_gain(
     *, above: NDArray[np.int64], others: NDArray[np.int64], slate: int, k: int, gain: Gain
 ) -> Floats:
-    r"""The gain of an item on a slate of other items drawn at random beside it.
+    r"""Return the gain of an item on a slate of other items drawn at random beside it.
 
     .. math::
         g = \sum_{j < K} \frac{1}{\log_2(j + 2)} \, P(J = j), \qquad

@@ -45,7 +45,7 @@ class Contribution:
     units: Floats
 
     def minus(self, other: Contribution, sign: float) -> Contribution:
-        """sign × (this − other)."""
+        """Return sign × (this − other)."""
         return Contribution(sign * (self.value - other.value), sign * (self.base - other.base), self.units)
 
 
@@ -97,7 +97,7 @@ class Weighted:
         return gram
 
     def residual(self, value: Floats) -> tuple[Floats, Floats]:
-        """x − hᵀB of the clicks ``[n]``, and HᵀB by group ``[groups]``."""
+        """Return x − hᵀB of the clicks ``[n]``, and HᵀB by group ``[groups]``."""
         if not self.keeps_totals:
             return value, np.zeros(self.groups)
         coefficient = np.linalg.solve(self._gram, self.strata.T @ (self.weight * value))
@@ -108,11 +108,11 @@ class Weighted:
         return rest - constant, self.totals @ coefficient + constant * pairs
 
     def mean(self, of: Contribution) -> float:
-        """θ."""
+        """Return θ."""
         return float(self.weight @ of.value + of.base.sum()) / float(of.units.sum())
 
     def influence(self, of: Contribution) -> Floats:
-        """ψ ``[groups]``."""
+        """Return ψ ``[groups]``."""
         rest, of_strata = self.residual(of.value)
         own = np.bincount(self.group, weights=self.weight * rest, minlength=self.groups)
         influence: Floats = (own + of_strata + of.base - self.mean(of) * of.units) / of.units.sum()
@@ -121,12 +121,12 @@ class Weighted:
 
 
 def plain(weight: Floats, group: Integers, groups: int) -> Weighted:
-    """Weights as they are."""
+    """Take weights as they are."""
     return Weighted(weight, group, csr_array((len(weight), 0)), np.zeros((groups, 0)))
 
 
 def normalised(weight: Floats, group: Integers, size: Floats) -> Weighted:
-    """Weights with one factor, so that they add up to the unseen pairs (``size`` by group)."""
+    """Scale weights so that they add up to the unseen pairs (``size`` by group)."""
     factor = size.sum() / weight.sum()
     return Weighted(weight * factor, group, csr_array(np.ones((len(weight), 1))), size[:, None])
 
@@ -139,7 +139,7 @@ def balanced(
     candidate_group: Integers,
     stands_for: Floats,
 ) -> Weighted:
-    r"""Weights tilted as little as it takes so that every stratum has the weight of its unseen pairs.
+    r"""Tilt weights as little as it takes to give every stratum the weight of its unseen pairs.
 
     .. math::
         w_i' = w_i \, e^{h_i^\top \lambda}, \qquad \sum_V w_i' h_i = H
@@ -166,7 +166,7 @@ def balanced(
 
 
 def _tilt(h: csr_array, weight: Floats, totals: Floats) -> Floats:
-    """λ at the least of Σ w·exp(hᵀλ) − Hᵀλ + ridge, by Newton's method with halved steps."""
+    """Return λ at the least of Σ w·exp(hᵀλ) − Hᵀλ + ridge, by Newton's method with halved steps."""
     ridge = RIDGE * np.maximum(totals, totals.mean())
 
     def value(tilt: Floats) -> float:

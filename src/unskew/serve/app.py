@@ -45,6 +45,9 @@ WAITING_BYTES = 16 << 20
 INLINE_BYTES = 4 << 10
 """Bodies up to this are worked on by the loop itself; to hand them over would cost more."""
 
+MEASURED_EVERY = 1.0
+"""Seconds for which the calibration errors of ``/metrics`` hold, however often somebody asks."""
+
 OPEN = frozenset({"/healthz", "/readyz"})
 """Paths that need no token."""
 
@@ -77,6 +80,7 @@ class Service:
         self._waiting = 0
         self._figures: tuple[tuple[str, int], dict[str, Any]] | None = None
         self._figures_lock = asyncio.Lock()
+        self._measured = -MEASURED_EVERY
         pages = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -200,8 +204,12 @@ class Service:
         return PlainTextResponse("ending\n", 503) if self.draining else PlainTextResponse("ready\n")
 
     async def _metrics_page(self, request: Request) -> Response:
-        sketch = await asyncio.to_thread(self.store.sketch, self.model.name)
-        text = await asyncio.to_thread(self.metrics.page, self.model, sketch, self.draining)
+        async with self._figures_lock:
+            if time.monotonic() >= self._measured + MEASURED_EVERY:
+                sketch = await asyncio.to_thread(self.store.sketch, self.model.name)
+                await asyncio.to_thread(self.metrics.measure, sketch)
+                self._measured = time.monotonic()
+        text = self.metrics.page(self.model, self.draining)
         return Response(text, media_type="text/plain; version=0.0.4")
 
     async def _model_page(self, request: Request) -> Response:
@@ -287,17 +295,20 @@ class Metrics:
         self.unknown.labels("user").inc(unknown_users)
         self.unknown.labels("item").inc(unknown_items)
 
-    def page(self, model: ServedModel, sketch: CalibrationSketch, draining: bool) -> bytes:
-        """Return all of them, with the calibration so far, as Prometheus reads them."""
+    def page(self, model: ServedModel, draining: bool) -> bytes:
+        """Return all of them, as Prometheus reads them."""
         self.model.info({"model": model.name, "what": model.main})
         self.draining.set(draining)
+        return generate_latest(self._registry)
+
+    def measure(self, sketch: CalibrationSketch) -> None:
+        """Set the calibration errors so far."""
         figures = {"rows": sketch.rows, "ece": np.nan, "wce": np.nan, "mean_over_rate": np.nan}
         if sketch.rows:
             level = sketch.mean_score / sketch.base_rate if sketch.base_rate else np.inf
             figures |= {"ece": ece(sketch=sketch), "wce": wce(sketch=sketch), "mean_over_rate": level}
         for name, value in figures.items():
             self.calibration[name].set(value)
-        return generate_latest(self._registry)
 
 
 def _json_of(work: Callable[[bytes], dict[str, Any]], body: bytes) -> bytes:

@@ -187,7 +187,7 @@ def sigmoid(z: Tensor) -> Tensor:
 
 
 def logit(score: Tensor) -> Tensor:
-    """Log p̂ − log(1 − p̂) of scores kept away from 0 and 1."""
+    """Return log p̂ − log(1 − p̂) of scores kept away from 0 and 1."""
     safe = score.clamp(PROBABILITY_FLOOR, 1.0 - PROBABILITY_FLOOR)
     return safe.log() - (1.0 - safe).log()
 

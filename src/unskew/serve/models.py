@@ -222,7 +222,7 @@ def _product(model: Any, rows: Rows, values: Columns) -> Tensor:
 
 
 def _bayes(model: Any, rows: Rows, values: Columns) -> Tensor:
-    """The density: nobody knows the conversion of a pair that is yet to be shown."""
+    """Return the density: nobody knows the conversion of a pair that is yet to be shown."""
     density: Tensor = model.density[:, None]
     return density + torch.zeros_like(rows.user[0], dtype=torch.float64)
 
@@ -235,7 +235,7 @@ def _position(model: Any, rows: Rows, values: Columns) -> Tensor:
 
 
 def _column(model: Any, rows: Rows, values: Columns) -> Tensor:
-    """Somebody else's scores, which come with the rows."""
+    """Return somebody else's scores, which come with the rows."""
     return values[model.further].expand(model.replicas, -1)
 
 

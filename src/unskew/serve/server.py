@@ -30,8 +30,11 @@ CONNECTIONS = 512
 HEAD_BYTES = 16 << 10
 """The longest head of a request."""
 
-READ_BYTES = 64 << 10
-"""Bytes that are read at once, and that a client may send before its last request is answered."""
+READ_BYTES = 16 << 10
+"""Bytes that are read at once."""
+
+AHEAD_BYTES = 64 << 10
+"""Bytes that a client may send before its last request is answered."""
 
 
 class Connection(H11Protocol):
@@ -45,7 +48,7 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes; uvicorn goes on reading while it awaits a body, however many requests wait already."""
         super().data_received(data)
-        if len(self.conn.trailing_data[0]) > READ_BYTES:
+        if len(self.conn.trailing_data[0]) > AHEAD_BYTES:
             self.transport.abort()
 
 

@@ -19,12 +19,12 @@ class Figures:
     """What a dataclass of numbers has beside them."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+        """Return plain numbers, for JSON."""
         return asdict(self)
 
 
 def numbers(values: Any, name: str) -> Floats:
-    """Finite numbers, flattened."""
+    """Return finite numbers, flattened."""
     array = np.asarray(without_mask(values), dtype=np.float64).ravel()
     if len(array) == 0:
         raise DataError(f"{name} is empty", remedy="give one value for each pair of the population")
@@ -33,7 +33,7 @@ def numbers(values: Any, name: str) -> Floats:
 
 
 def true_propensity(values: Any) -> Floats:
-    """Probabilities in [0, 1]."""
+    """Check that probabilities lie in [0, 1]."""
     array = numbers(values, "propensity_true")
     wrong = (array < 0) | (array > 1)
     _reject(wrong, array, "propensity_true", "does not lie in [0, 1]", "give probabilities of a click")
@@ -41,7 +41,7 @@ def true_propensity(values: Any) -> Floats:
 
 
 def used_propensity(values: Any, name: str = "propensity_used") -> Floats:
-    """Probabilities in (0, 1]: their inverses are weights."""
+    """Check that probabilities lie in (0, 1]: their inverses are weights."""
     array = numbers(values, name)
     wrong = (array <= 0) | (array > 1)
     _reject(wrong, array, name, "does not lie in (0, 1]", "clip propensities from below (p_min)")
@@ -49,7 +49,7 @@ def used_propensity(values: Any, name: str = "propensity_used") -> Floats:
 
 
 def clicks(values: Any) -> NDArray[np.bool_]:
-    """Clicks as truth values."""
+    """Return clicks as truth values."""
     array = np.asarray(without_mask(values)).ravel()
     _reject(~((array == 0) | (array == 1)), array, "click", "is not 0 or 1", "encode clicks as 0 and 1")
     clicked: NDArray[np.bool_] = array == 1
@@ -57,7 +57,7 @@ def clicks(values: Any) -> NDArray[np.bool_]:
 
 
 def same_length(**arrays: NDArray[Any]) -> None:
-    """Every array covers the same pairs."""
+    """Check that every array covers the same pairs."""
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
@@ -87,7 +87,7 @@ class Groups:
 
     @classmethod
     def of(cls, propensity: Floats, bins: int | None) -> Groups:
-        """Level sets if there are at most ``bins`` of them (or ``bins`` is None), else equal-mass bins.
+        """Group by level sets if there are at most ``bins`` (or ``bins`` is None), else by equal-mass bins.
 
         Equal propensities are never split: a value goes to the bin of its middle rank.
         """
@@ -111,11 +111,11 @@ class Groups:
         return self.rows / len(self.code)
 
     def mean(self, values: Floats) -> Floats:
-        """The mean of each group."""
+        """Return the mean of each group."""
         return np.asarray(np.bincount(self.code, weights=values) / self.rows)
 
     def covariance(self, a: Floats, b: Floats) -> Floats:
-        """Cov(a, b) within each group (dividing by its size)."""
+        """Return Cov(a, b) within each group (dividing by its size)."""
         return self.mean((a - self.mean(a)[self.code]) * (b - self.mean(b)[self.code]))
 
 

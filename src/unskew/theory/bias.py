@@ -91,7 +91,7 @@ def ips_bias(*, propensity_true: Any, propensity_used: Any, error: Any) -> Bias:
 
 
 def dr_bias(*, propensity_true: Any, propensity_used: Any, error: Any, imputed: Any) -> Bias:
-    r"""The bias of the doubly robust estimate: Lemma 1 with e − ê in the place of e.
+    r"""Return the bias of the doubly robust estimate: Lemma 1 with e − ê in the place of e.
 
     .. math:: L - E[\hat L_{DR}] = \frac{1}{|D|} \sum_D \nabla_{u,i} (e_{u,i} - \hat e_{u,i})
 
@@ -108,7 +108,7 @@ def dr_bias(*, propensity_true: Any, propensity_used: Any, error: Any, imputed: 
 
 
 def snips_bias(*, propensity_true: Any, propensity_used: Any, error: Any) -> Bias:
-    r"""The bias of SNIPS to first order (a ratio of expectations; the rest is O(1/|O|)).
+    r"""Return the bias of SNIPS to first order (a ratio of expectations; the rest is O(1/|O|)).
 
     .. math::
         L - \frac{E_D[(p/\hat p)\, e]}{E_D[p/\hat p]} = E_D[\nabla' e], \qquad
@@ -126,7 +126,7 @@ def snips_bias(*, propensity_true: Any, propensity_used: Any, error: Any) -> Bia
 
 
 def ips_variance(*, propensity_true: Any, propensity_used: Any, error: Any) -> float:
-    r"""The variance of IPS over the draw of independent clicks.
+    r"""Return the variance of IPS over the draw of independent clicks.
 
     .. math:: V = \frac{1}{|D|^2} \sum_D \frac{p(1-p)}{\hat p^2} e^2
 
@@ -140,7 +140,7 @@ def ips_variance(*, propensity_true: Any, propensity_used: Any, error: Any) -> f
 
 
 def dr_variance(*, propensity_true: Any, propensity_used: Any, error: Any, imputed: Any) -> float:
-    r"""The variance of the doubly robust estimate: that of IPS with e − ê in the place of e.
+    r"""Return the variance of the doubly robust estimate: that of IPS with e − ê in the place of e.
 
     .. math:: V = \frac{1}{|D|^2} \sum_D \frac{p(1-p)}{\hat p^2} (e - \hat e)^2
 
@@ -154,7 +154,7 @@ def dr_variance(*, propensity_true: Any, propensity_used: Any, error: Any, imput
 
 
 def snips_variance(*, propensity_true: Any, propensity_used: Any, error: Any) -> float:
-    r"""The variance of SNIPS to first order (delta method).
+    r"""Return the variance of SNIPS to first order (delta method).
 
     .. math::
         V \approx \frac{1}{|D|^2 w^2} \sum_D \frac{p(1-p)}{\hat p^2} (e - \mu)^2, \qquad
@@ -176,7 +176,7 @@ def snips_variance(*, propensity_true: Any, propensity_used: Any, error: Any) ->
 def split_bias(
     *, propensity_true: Any, propensity_used: Any, error: Any, bins: int | None = DEFAULT_BINS
 ) -> BiasSplit:
-    r"""What calibration can remove from the bias of IPS, and what it cannot.
+    r"""Split the bias of IPS into what calibration can remove and what it cannot.
 
     .. math::
         E_D\Bigl[\Bigl(1 - \frac pq\Bigr) e\Bigr]

@@ -214,7 +214,7 @@ def generalisation_bound(
 def estimable_parts(
     *, click: Any, propensity: Any, error_max: float, bins: int | None = DEFAULT_BINS
 ) -> EstimableParts:
-    r"""What any log says about the bias of IPS, without knowing the true propensities.
+    r"""Return what any log says about the bias of IPS, without knowing the true propensities.
 
     .. math::
         \frac{1}{|D|} \sum_O \frac1q \to E_D\Bigl[\frac pq\Bigr], \qquad

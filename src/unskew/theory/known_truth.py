@@ -54,7 +54,7 @@ class EstimateTruth:
     split: BiasSplit | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON; the parts of the bias stand beside the rest."""
+        """Return plain numbers, for JSON; the parts of the bias stand beside the rest."""
         flat = asdict(self)
         parts = flat.pop("split")
         return flat if parts is None else flat | {name: parts[name] for name in _PARTS}
@@ -69,7 +69,7 @@ class TruthReport:
     ips: Mapping[str, EstimateTruth]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+        """Return plain numbers, for JSON."""
         return {
             "ideal": self.ideal,
             "naive": self.naive.to_dict(),
@@ -85,7 +85,7 @@ def truth_report(
     propensities: Mapping[str, Any],
     bins: int | None = DEFAULT_BINS,
 ) -> TruthReport:
-    r"""Each estimate of the ideal loss, its bias, the two parts of it, and its standard error.
+    r"""Return each estimate of the ideal loss, its bias, the two parts of it, and its standard error.
 
     .. math::
         bias = L - E[\hat L] = calibration + refinement, \qquad

@@ -12,7 +12,7 @@ from unskew.theory._arrays import Floats, clicks, numbers, same_length, used_pro
 
 
 def ideal_loss(error: Any) -> float:
-    r"""The loss over the whole population, known only where every error is.
+    r"""Return the loss over the whole population, known only where every error is.
 
     .. math:: L = \frac{1}{|D|} \sum_{(u,i) \in D} e_{u,i}
 
@@ -25,7 +25,7 @@ def ideal_loss(error: Any) -> float:
 
 
 def naive_estimate(*, click: Any, error: Any) -> float:
-    r"""The mean error of the clicked pairs O.
+    r"""Return the mean error of the clicked pairs O.
 
     .. math:: \hat L_{naive} = \frac{1}{|O|} \sum_{(u,i) \in O} e_{u,i}
 
@@ -44,7 +44,7 @@ def naive_estimate(*, click: Any, error: Any) -> float:
 
 
 def ips_estimate(*, click: Any, propensity: Any, error: Any, population_size: int | None = None) -> float:
-    r"""Inverse propensity scoring.
+    r"""Estimate the loss by inverse propensity scoring.
 
     .. math:: \hat L_{IPS} = \frac{1}{|D|} \sum_{(u,i) \in O} \frac{e_{u,i}}{\hat p_{u,i}}
 
@@ -77,7 +77,7 @@ def ips_estimate(*, click: Any, propensity: Any, error: Any, population_size: in
 
 
 def snips_estimate(*, click: Any, propensity: Any, error: Any) -> float:
-    r"""Self-normalised inverse propensity scoring.
+    r"""Estimate the loss by self-normalised inverse propensity scoring.
 
     .. math:: \hat L_{SNIPS} = \sum_{O} \frac{e_{u,i}}{\hat p_{u,i}} \Big/ \sum_{O} \frac{1}{\hat p_{u,i}}
 
@@ -95,7 +95,7 @@ def snips_estimate(*, click: Any, propensity: Any, error: Any) -> float:
 
 
 def dr_estimate(*, click: Any, propensity: Any, error: Any, imputed: Any) -> float:
-    r"""The doubly robust estimate.
+    r"""Estimate the loss doubly robustly.
 
     .. math::
         \hat L_{DR} = \frac{1}{|D|} \sum_{D} \hat e_{u,i}
