@@ -65,7 +65,7 @@ def coat_root() -> Path:
 def undrawn() -> Iterator[None]:
     """Make figures, but do not lay them out and write them, which takes a second; tests/report does it."""
 
-    def svg(figure: object, *, title: str, **_: object) -> str:
+    def svg(*figures: object, title: str, **_: object) -> str:
         return f"<svg><title>{title}</title></svg>"
 
     with pytest.MonkeyPatch.context() as patched:

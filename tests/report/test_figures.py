@@ -31,7 +31,7 @@ from unskew.report.plots.methods import (
 )
 from unskew.report.plots.over_time import heat_map, history_figure
 from unskew.report.plots.plan import plan_figure
-from unskew.report.plots.reproduction import Cloud, ece_performance_figure, histogram_grid, reliability_grid
+from unskew.report.plots.reproduction import Cloud, ece_performance_figures, histogram_grid, reliability_grid
 from unskew.report.plots.scores import (
     histogram_figures,
     reliability_figures,
@@ -110,9 +110,9 @@ def every_figure(inputs: dict[str, Any]) -> dict[str, list[Any]]:
         ],
         "files": [
             plan_figure(plan),
-            reliability_grid(sketches),
-            histogram_grid(sketches),
-            ece_performance_figure(clouds, {"auc": "ρ 0.5"}),
+            *reliability_grid(sketches),
+            *histogram_grid(sketches),
+            *ece_performance_figures(clouds, {"auc": "ρ 0.5"}),
         ],
     }
 

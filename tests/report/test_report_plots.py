@@ -19,7 +19,7 @@ from unskew.report.plots.methods import (
     predicted_chart,
     truth_charts,
 )
-from unskew.report.plots.overview import overview_figure
+from unskew.report.plots.overview import overview_figures
 from unskew.report.plots.scores import (
     histogram_figures,
     reliability_figures,
@@ -49,7 +49,7 @@ def test_every_figure_of_scores_survives_extremes(score: list[float], outcome: l
     sketches = {"raw": CalibrationSketch.of(score=score, outcome=outcome)}
     figures = [*reliability_figures(sketches), weights_figure(sketches)]
     figures += [*histogram_figures(sketches, p_min=0.01), *histogram_figures(sketches)]
-    figures.append(overview_figure(metrics={}, sketches=sketches))
+    figures += overview_figures(metrics={}, sketches=sketches)
     for figure in figures:
         drawn = svg(figure, name="f", title="f")
         assert "<title>f</title>" in drawn
@@ -223,11 +223,11 @@ def test_losses_of_different_things_share_no_axis() -> None:
 def test_the_overview_has_a_panel_for_each_thing_that_is_known(inputs: dict[str, Any]) -> None:
     metrics = inputs["metrics"]
     for left_out, titles in {
-        (): ["Propensities", "Estimates of the loss", "Predicted ÷ actual rate", "AUC"],
-        ("truth",): ["Propensities", "Predicted ÷ actual rate", "AUC"],
-        ("methods",): ["Propensities", "Estimates of the loss"],
-        ("truth", "methods"): ["Propensities", "Their weights"],
+        (): ["Predicted ÷ actual rate", "AUC"],
+        ("methods",): ["Estimates of the loss"],
+        ("truth", "methods"): ["Do the weights add up? 1 is right"],
     }.items():
-        kept = {name: value for name, value in metrics.items() if name not in left_out}
-        figure = overview_figure(metrics=kept, sketches=inputs["sketches"])
-        assert [axes.get_title(loc="left") for axes in figure.axes] == titles
+        known = {name: value for name, value in metrics.items() if name not in left_out}
+        reliability, *others = overview_figures(metrics=known, sketches=inputs["sketches"])
+        assert reliability.get_suptitle().startswith("Logit axes")
+        assert [figure.get_suptitle() for figure in others] == titles

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unskew.report.plots.overview import overview_figure, overview_svg
+from unskew.report.plots.overview import overview_figures, overview_svg
 from unskew.report.style import COLOURS, SERIES, SURFACE, Colour, svg
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
@@ -34,7 +34,7 @@ TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 
 
 
 def drawn(inputs: dict[str, Any]) -> Any:
-    return overview_figure(metrics={}, sketches=inputs["sketches"])
+    return overview_figures(metrics={}, sketches=inputs["sketches"])
 
 
 def linear(colour: str) -> NDArray[np.float64]:
@@ -83,16 +83,16 @@ def test_the_same_input_gives_the_same_bytes(inputs: dict[str, Any]) -> None:
 
 
 def test_the_readers_own_settings_change_nothing(inputs: dict[str, Any]) -> None:
-    plain = svg(drawn(inputs), name="a", title="a")
+    plain = svg(*drawn(inputs), name="a", title="a")
     own = {"font.size": 30.0, "axes.grid": False, "svg.fonttype": "path", "lines.linewidth": 9.0}
     with matplotlib.rc_context(own):
-        changed = svg(drawn(inputs), name="a", title="a")
+        changed = svg(*drawn(inputs), name="a", title="a")
         assert {key: matplotlib.rcParams[key] for key in own} == own
     assert changed == plain
 
 
 def test_figures_on_one_page_share_no_id_and_refer_to_their_own(inputs: dict[str, Any]) -> None:
-    texts = [svg(drawn(inputs), name=name, title="t") for name in ("one", "two")]
+    texts = [svg(*drawn(inputs), name=name, title="t") for name in ("one", "two")]
     ids = [set(re.findall(r'\bid="([^"]+)"', text)) for text in texts]
     assert ids[0]
     assert not ids[0] & ids[1]
@@ -113,7 +113,7 @@ def test_a_figure_of_its_own_has_fixed_colours_on_a_white_ground(inputs: dict[st
 
 
 def test_the_title_is_escaped(inputs: dict[str, Any]) -> None:
-    text = svg(drawn(inputs), name="a", title="p < 1 & <b>")
+    text = svg(*drawn(inputs), name="a", title="p < 1 & <b>")
     assert "<title>p &lt; 1 &amp; &lt;b&gt;</title>" in text
 
 

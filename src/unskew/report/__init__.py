@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unskew.report.plots.overview import overview_figure, overview_svg
+    from unskew.report.plots.overview import overview_figures, overview_svg
     from unskew.report.run_report import render_run_report
 
-__all__ = ["overview_figure", "overview_svg", "render_run_report"]
+__all__ = ["overview_figures", "overview_svg", "render_run_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,9 +10,7 @@ import numpy as np
 
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import LEVEL_TOLERANCE
-from unskew.report.cost import promises
 from unskew.report.facts import (
-    LEVEL,
     collapsed_sentences,
     data_name,
     filled,
@@ -26,20 +24,17 @@ from unskew.report.facts import (
 from unskew.report.findings import cost_findings, findings
 from unskew.report.numbers import counted, listed, number, percent, real
 from unskew.report.page import Picture, picture, render
-from unskew.report.plots.axes import nothing
 from unskew.report.plots.dots import DotChart
 from unskew.report.plots.learning import learning_figures
 from unskew.report.plots.methods import (
     difference_charts,
-    estimates_chart,
     fields_charts,
     metric_charts,
-    predicted_chart,
     search_chart,
     truth_charts,
 )
+from unskew.report.plots.overview import overview_figures
 from unskew.report.plots.scores import (
-    NO_SCORES,
     histogram_figures,
     reaching,
     reliability_figures,
@@ -166,7 +161,7 @@ def _pictures(
     reliability = reliability_figures(sketches)
     histograms = histogram_figures(sketches, p_min=p_min, rows=rows)
     drawn: dict[str, Sequence[DotChart | Figure]] = {
-        "overview": [*reliability[1:], *_overview_charts(metrics)] or [nothing("Propensities", NO_SCORES)],
+        "overview": overview_figures(metrics=metrics, sketches=sketches),
         "reliability": reliability,
         "weights": [weights_figure(sketches, rows=rows), *histograms],
         "spread": [spread_figure(spread["curve"])] if spread.get("curve") else [],
@@ -182,19 +177,3 @@ def _pictures(
         for name, panels in drawn.items()
         if panels
     }
-
-
-def _overview_charts(metrics: Metrics) -> list[DotChart]:
-    """Return predicted conversions, the AUC, and estimates beside the truth, as far as they are known."""
-    methods, rails = filled(metrics.get("methods")), metrics.get("rails")
-    predicted = promises(metrics)
-    charts = []
-    if predicted:
-        came = next(iter(predicted.values())).came
-        charts.append(predicted_chart(predicted, came, tested_on(metrics)))
-    elif any(LEVEL in of for of in methods.values()):
-        charts += metric_charts(methods, rails, metrics=[LEVEL])
-    if any("auc" in of for of in methods.values()):
-        charts += metric_charts(methods, rails, metrics=["auc"])
-    truth = metrics.get("truth") or {}
-    return [estimates_chart(truth)] if truth.get("estimates") and not charts else charts

@@ -145,21 +145,30 @@ def say_nothing_to_show(axes: Axes, what: str) -> None:
     axes.text(0.5, 0.5, what, ha="center", va="center", color=MUTED.light, transform=axes.transAxes)
 
 
-def svg(figure: Figure, *, name: str, title: str) -> str:
-    """Return a figure as an SVG file, the same bytes for the same figure: fixed colours on a white ground.
+def svg(*figures: Figure, name: str, title: str, columns: int = 3) -> str:
+    """Return figures side by side as an SVG file with fixed colours: the same bytes for the same figures.
 
     Parameters
     ----------
     name
-        Put before every id, so that several figures can stand in one page.
+        Put before every id, so that several figures can stand in one file.
     title
-        What the figure shows, for readers who hear it instead of seeing it.
+        What the figures show, for readers who hear it instead of seeing it.
     """
-    (x, y, width, height), rest = _drawn(figure, name)
-    size = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
+    drawn = [_drawn(figure, f"{name}-{number}") for number, figure in enumerate(figures, 1)]
+    across = max(box[2] for box, _ in drawn)
+    panels, height = "", 0.0
+    for first in range(0, len(drawn), columns):
+        row = drawn[first : first + columns]
+        for column, (box, rest) in enumerate(row):
+            corner = f'x="{column * across:g}" y="{height:g}" width="{box[2]:g}" height="{box[3]:g}"'
+            panels += f"\n{_opening(*box)} {corner}>{rest}"
+        height += max(box[3] for box, _ in row)
+    width = across * min(columns, len(drawn))
+    size = f'width="{width:g}" height="{height:g}"'
     return (
-        f'{_opening(x, y, width, height)} role="img" width="{width:g}pt" height="{height:g}pt">\n'
-        f' <title>{escape(title)}</title>\n <rect {size} fill="{SURFACE.light}"/>{rest}\n'
+        f'{_opening(0, 0, width, height)} role="img" {size}>\n <title>{escape(title)}</title>\n'
+        f' <rect {size} fill="{SURFACE.light}"/>{panels}\n</svg>\n'
     )
 
 

@@ -36,7 +36,7 @@ class FirstScreen:
     cost: str = ""
     charts: tuple[DotChart, ...] = ()
     caption: str = ""
-    figures: Mapping[str, Drawing] = field(default_factory=dict)
+    figures: Mapping[str, Sequence[Drawing]] = field(default_factory=dict)
 
 
 def first_screen(
@@ -156,7 +156,7 @@ def _page(title: str, tables: Sequence[Table], notes: Sequence[str], first: Firs
         cost=first.cost,
         caption=first.caption,
         picture=picture("overview", [chart.figure() for chart in first.charts]) if first.charts else None,
-        figures=[picture(name, [figure]) for name, figure in first.figures.items()],
+        figures=[picture(name, figures) for name, figures in first.figures.items()],
         tables=tables,
         notes=list(notes),
     )

@@ -24,7 +24,7 @@ from unskew.study.correlation import Correlation, ece_against_performance
 from unskew.study.efficiency import efficiency_table
 from unskew.study.engine import GRID, OTHER_TEST, RESULTS, Engine
 from unskew.study.page import first_screen, write_pages
-from unskew.study.presets import SOURCES, Preset, chosen_presets, sources_of, wanted
+from unskew.study.presets import PRESETS, SOURCES, Preset, chosen_presets, sources_of, wanted
 from unskew.study.reproduction import ReproduceConfig, Reproduction
 from unskew.study.results import ResultStore
 from unskew.study.switches import chosen_on_test_table, switch_table
@@ -152,26 +152,25 @@ def _add_tables(result: Reproduced, engine: Engine, preset: Preset) -> None:
 
 
 def _add_figure(result: Reproduced, work: Reproduction, engine: Engine, preset: Preset) -> None:
-    from unskew.report.plots.reproduction import ece_performance_figure, histogram_grid, reliability_grid
+    from unskew.report.plots.reproduction import ece_performance_figures, histogram_grid, reliability_grid
 
     protocol = work.config.protocol
     if preset.name == "fig-ece-vs-performance":
         study = ece_against_performance(work, result.table)
         result.correlations = study.correlations
         result.tables[preset.name] = [study.shown(preset.title)]
-        figure = ece_performance_figure(study.clouds, study.notes, connected=protocol == "paper")
+        figures = ece_performance_figures(study.clouds, study.notes, connected=protocol == "paper")
     else:
         given = {each.name: each for each in engine.data[0].given}
         sources = [SOURCES[key] for key in sources_of(protocol)]
         sketches = {source.title: given[source.name].sketch(work.store) for source in sources}
         if preset.name == "fig-reliability":
-            figure = reliability_grid(sketches)
+            figures = reliability_grid(sketches)
         else:
             # A constant has one bar, in which nothing can be seen.
             sketches.pop(SOURCES["constant"].title, None)
-            figure = histogram_grid(sketches)
-    figure.set_label(f"{preset.title} ({work.data}, {protocol} protocol)")
-    result.figures[preset.name] = figure
+            figures = histogram_grid(sketches)
+    result.figures[preset.name] = figures
 
 
 def facts_of(config: ReproduceConfig) -> dict[str, str]:
@@ -202,8 +201,9 @@ def write_folder(result: Reproduced) -> None:
     """Write tables, figures, and the facts and comparisons as JSON."""
     out = result.config.out
     write_tables(out, result.table)
-    for name, figure in result.figures.items():
-        write_text(out / f"{name}.svg", svg(figure, name=name, title=str(figure.get_label())))
+    for name, figures in result.figures.items():
+        title = f"{PRESETS[name].title} ({result.dataset}, {result.config.protocol} protocol)"
+        write_text(out / f"{name}.svg", svg(*figures, name=name, title=title))
     lines = [f"{name}: {value}" for name, value in result.facts.items()]
     shown = [each for tables in result.tables.values() for each in tables]
     methods = summary(result.table, against={"method": "naive"})

@@ -117,8 +117,7 @@ class DotChart:
         around = 0.4 + 0.18 * lines[0] + 0.17 * lines[1]
         around += 0.22 * bool(self.rule_words) + 0.25 * len(self.keys) ** 0.5
         figure, axes = new_panel(self.title, around + sum(map(self._height, self.rows)))
-        self.draw(axes)
-        axes.set_xlabel("")
+        self._draw(axes)
         for look, called in self.keys.items():
             axes.plot([], [], label=called, **SERIES.get(look, SERIES["calibrated"]).line())
         if len(self.keys) < 2:
@@ -128,8 +127,8 @@ class DotChart:
     def _height(self, row: DotRow) -> float:
         return ROW + LANE * (max(len(row.known), 1) - 1) + self.names_above * NAME
 
-    def draw(self, axes: Axes) -> None:
-        """Draw the rows from above, in inches of a panel of its own."""
+    def _draw(self, axes: Axes) -> None:
+        """Draw the rows from above, in inches."""
         beside = [0 if self.names_above else len(row.name) + len(row.aside) for row in self.rows]
         set_axis(axes, "x", self.axis, room=max(270.0 - LETTER * max(beside, default=0), 90.0))
         axes.spines[["top", "right", "left"]].set_visible(False)
@@ -156,7 +155,7 @@ class DotChart:
                 "va": "bottom",
             }
             axes.annotate(self.rule_words, (self.rule, 1.0), xycoords=axes.get_xaxis_transform(), **where)
-        axes.set_xlabel(self.below)
+        axes.set_xlabel("")
 
     def _write_names(self, axes: Axes, row: DotRow, top: float, height: float) -> None:
         across = axes.get_yaxis_transform()

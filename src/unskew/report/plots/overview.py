@@ -1,4 +1,4 @@
-"""The whole run in one wide picture, for a README or a slide."""
+"""The whole run in a few panels, which begin its report and stand in a file of their own."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.registry import shown_metrics
-from unskew.report.facts import LEVEL, filled
-from unskew.report.plots.methods import estimates_chart, metric_charts
-from unskew.report.plots.scores import draw_reliability, draw_weights
-from unskew.report.style import new_figure, styled, svg
+from unskew.report.cost import promises
+from unskew.report.facts import LEVEL, filled, tested_on
+from unskew.report.plots.methods import estimates_chart, metric_charts, predicted_chart
+from unskew.report.plots.scores import reliability_figures, weights_figure
+from unskew.report.style import svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OVERVIEW_BINS = 15
 TITLE = "Reliability of the propensities before and after calibration, and what debiasing changed"
 
 
-@styled
-def overview_figure(*, metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]) -> Figure:
-    """Return reliability before and after | estimates beside the truth | level and order of the models.
-
-    The second is there where the truth is known, the third where there is a test set; without either, the
-    weights stand beside the propensities.
+def overview_figures(
+    *, metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]
+) -> list[Figure]:
+    """Return reliability before and after, and the level and the order of the models; without a test set,
+    the estimates beside the truth, or else the weights.
 
     Parameters
     ----------
@@ -36,37 +34,26 @@ def overview_figure(*, metrics: Mapping[str, Any], sketches: Mapping[str, Calibr
     Examples
     --------
     >>> sketch = CalibrationSketch.of(score=[0.1, 0.2, 0.4, 0.6], outcome=[0, 0, 1, 1])
-    >>> len(overview_figure(metrics={}, sketches={"raw": sketch}).axes)
+    >>> len(overview_figures(metrics={}, sketches={"raw": sketch}))
     2
     """
-    truth, methods = filled(metrics.get("truth")), filled(metrics.get("methods"))
-    figure = new_figure(4.0)
-    columns = max(1 + bool(truth) + bool(methods), 2)
-    grid = figure.add_gridspec(1, columns, width_ratios=[1.0, 0.9, 1.0][:columns])
-    left = figure.add_subplot(grid[0])
-    left.set_title("Propensities")
-    draw_reliability(left, sketches, scale="logit", bins=OVERVIEW_BINS)
-    if truth:
-        middle = figure.add_subplot(grid[1])
-        middle.set_title("Estimates of the loss", pad=20)
-        estimates_chart(truth).draw(middle)
-    if methods:
-        known = [name for name in (LEVEL, "auc") if any(name in of for of in methods.values())]
-        charts = metric_charts(methods, metrics.get("rails"), metrics=known or shown_metrics(methods)[:1])
-        rows = grid[columns - 1].subgridspec(len(charts), 1)
-        for row, chart in enumerate(charts):
-            panel = figure.add_subplot(rows[row])
-            panel.set_title(chart.title)
-            chart.draw(panel)
-    if not truth and not methods:
-        right = figure.add_subplot(grid[1])
-        right.set_title("Their weights")
-        draw_weights(right, sketches)
-    if any(sketch.rows for sketch in sketches.values()):
-        left.legend(loc="upper left")
-    return figure
+    methods, rails = filled(metrics.get("methods")), metrics.get("rails")
+    predicted, truth = promises(metrics), metrics.get("truth") or {}
+    charts = []
+    if predicted:
+        came = next(iter(predicted.values())).came
+        charts.append(predicted_chart(predicted, came, tested_on(metrics)))
+    elif any(LEVEL in of for of in methods.values()):
+        charts += metric_charts(methods, rails, metrics=[LEVEL])
+    if any("auc" in of for of in methods.values()):
+        charts += metric_charts(methods, rails, metrics=["auc"])
+    if truth.get("estimates") and not charts:
+        charts.append(estimates_chart(truth))
+    others = [chart.figure() for chart in charts] or [weights_figure(sketches)]
+    return [*reliability_figures(sketches)[1:], *others]
 
 
 def overview_svg(*, metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]) -> str:
-    """Return :func:`overview_figure` as an SVG file of its own."""
-    return svg(overview_figure(metrics=metrics, sketches=sketches), name="overview", title=TITLE)
+    """Return the overview as an SVG file."""
+    figures = overview_figures(metrics=metrics, sketches=sketches)
+    return svg(*figures, name="overview", title=TITLE)

@@ -1,69 +1,58 @@
-"""The paper's figures: reliability and histograms as small multiples, and ECE against performance."""
+"""The paper's figures as panels: reliability and histograms of each row, and ECE against performance."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unskew.metrics import CalibrationSketch, ece, reliability_curve
-from unskew.report.plots.axes import probability_axis
-from unskew.report.style import AFTER, BEFORE, INK, MUTED, SERIES, new_figure, styled
+from unskew.metrics import CalibrationSketch, ece
+from unskew.report.plots.axes import Axis, axis_of, key_below, new_panel, set_axis
+from unskew.report.plots.scores import draw_reliability, reliability_axis
+from unskew.report.style import AFTER, BEFORE, INK, MUTED, styled
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANELS_ACROSS = 3
 BINS = 20
 MARKERS = "osD^vP*XdpH"
+SHADES = (INK, AFTER, BEFORE, MUTED)
 
 
 @styled
-def reliability_grid(sketches: Mapping[str, CalibrationSketch], *, bins: int = BINS) -> Figure:
+def reliability_grid(sketches: Mapping[str, CalibrationSketch]) -> list[Figure]:
     """Return one reliability diagram for each row, on common axes, with its ECE."""
-    curves = {
-        name: reliability_curve(sketch=sketch, bins=bins, spacing="mass") for name, sketch in sketches.items()
-    }
-    shown = (values for curve in curves.values() for values in (curve.score, curve.frequency))
-    limit = probability_axis("linear", *shown).high
-    figure, panels = _panels(len(curves), 3.2)
-    series = SERIES["calibrated"]
-    for axes, (name, curve) in zip(panels, curves.items(), strict=False):
-        axes.plot((0, limit), (0, limit), color=MUTED.light, linewidth=0.9)
-        axes.vlines(curve.score, curve.low, curve.high, color=series.colour.light, linewidth=1.0, alpha=0.6)
-        axes.plot(curve.score, curve.frequency, **series.line())
-        axes.set(xlim=(0, limit), ylim=(0, limit))
-        axes.set_title(f"{name}: ECE {ece(sketch=sketches[name]):.4f}")
-    _label_edges(panels[: len(curves)], "predicted probability of a click", "share that was clicked")
-    return figure
+    axis, figures = reliability_axis(sketches, "linear"), []
+    for name, sketch in sketches.items():
+        figure, axes = new_panel(f"{name}: ECE {ece(sketch=sketch):.4f}")
+        draw_reliability(axes, {"calibrated": sketch}, axis)
+        figures.append(figure)
+    return figures
 
 
 @styled
-def histogram_grid(sketches: Mapping[str, CalibrationSketch], *, bins: int = BINS) -> Figure:
+def histogram_grid(sketches: Mapping[str, CalibrationSketch]) -> list[Figure]:
     """Return one histogram for each row: propensities of clicked and of unclicked pairs."""
-    figure, panels = _panels(len(sketches), 2.9)
     top = max(float(sketch.points().score.max()) for sketch in sketches.values())
-    edges = np.linspace(0.0, min(1.0, 1.02 * top), bins + 1)
-    for number, (axes, (name, sketch)) in enumerate(zip(panels, sketches.items(), strict=False)):
-        points = sketch.points()
-        score = np.minimum(points.score, edges[-1])
-        for weight, label, colour, dashes in (
-            (points.total - points.positive, "unclicked", BEFORE, "--"),
-            (points.positive, "clicked", AFTER, "-"),
+    edges = np.linspace(0.0, min(1.0, 1.02 * top), BINS + 1)
+    figures = []
+    for name, sketch in sketches.items():
+        points, heights = sketch.points(), {}
+        for label, rows in (("unclicked", points.total - points.positive), ("clicked", points.positive)):
+            score, share = np.minimum(points.score, edges[-1]), rows / max(rows.sum(), 1e-300)
+            heights[label] = np.histogram(score, edges, weights=share)[0]
+        figure, axes = new_panel(name)
+        set_axis(axes, "x", Axis(0.0, float(edges[-1]), "linear", "propensity"))
+        set_axis(axes, "y", Axis(0.0, 1.1 * max(map(max, heights.values())), "linear", "share of pairs"))
+        axes.stairs(heights["clicked"], edges, fill=True, color=AFTER.light, alpha=0.25)
+        for (label, values), colour, dashes in zip(
+            heights.items(), (BEFORE, AFTER), ("--", "-"), strict=True
         ):
-            heights, _ = np.histogram(score, edges, weights=weight / max(weight.sum(), 1e-300))
-            if label == "clicked":
-                axes.stairs(heights, edges, fill=True, color=colour.light, alpha=0.25)
-            axes.stairs(heights, edges, color=colour.light, linewidth=1.4, label=label, linestyle=dashes)
-        axes.set_title(name)
-        if number == 0:
-            axes.legend(loc="upper center")
-    _label_edges(panels[: len(sketches)], "propensity", "share of pairs")
-    return figure
+            axes.stairs(values, edges, color=colour.light, linewidth=1.4, label=label, linestyle=dashes)
+        figures.append(key_below(figure, axes))
+    return figures
 
 
 @dataclass(frozen=True)
@@ -76,9 +65,9 @@ class Cloud:
 
 
 @styled
-def ece_performance_figure(
+def ece_performance_figures(
     clouds: Sequence[Cloud], notes: Mapping[str, str], *, connected: bool = False
-) -> Figure:
+) -> list[Figure]:
     """Return each metric against ECE.
 
     Parameters
@@ -88,47 +77,20 @@ def ece_performance_figure(
     connected
         Whether the points of a cloud follow one another (an optimisation's path).
     """
-    metrics = list(notes)
-    figure, panels = _panels(len(metrics), 3.2, legend=len(clouds) > 1)
-    shades = [INK, AFTER, BEFORE, MUTED]
-    for axes, metric in zip(panels, metrics, strict=False):
+    figures = []
+    x = axis_of([value for cloud in clouds for value in cloud.ece], "ECE of the propensities")
+    for metric, note in notes.items():
+        figure, axes = new_panel(f"{metric}: {note}")
+        set_axis(axes, "x", x)
+        set_axis(axes, "y", axis_of([value for cloud in clouds for value in cloud.metrics[metric]], metric))
         for number, cloud in enumerate(clouds):
-            axes.plot(
-                cloud.ece,
-                cloud.metrics[metric],
-                linestyle="-" if connected else "none",
-                linewidth=0.8,
-                marker=MARKERS[number % len(MARKERS)],
-                markersize=4.0,
-                color=shades[number % len(shades)].light,
-                markerfacecolor="none" if number % 2 else shades[number % len(shades)].light,
-                label=cloud.name,
+            colour = SHADES[number % len(SHADES)].light
+            line = "-" if connected else "none"
+            (points,) = axes.plot(
+                cloud.ece, cloud.metrics[metric], color=colour, linestyle=line, label=cloud.name
             )
-        axes.set_title(f"{metric}: {notes[metric]}")
-    _label_edges(panels[: len(metrics)], "ECE of the propensities", "on the test set")
-    if len(clouds) > 1:
-        handles, labels = panels[0].get_legend_handles_labels()
-        panels[len(metrics)].legend(handles, labels, loc="upper left", ncols=2)
-    return figure
-
-
-def _panels(count: int, height: float, *, legend: bool = False) -> tuple[Figure, list[Axes]]:
-    """Return axes for so many panels (and one for a legend); those that stay empty are switched off."""
-    needed = count + int(legend)
-    across = min(PANELS_ACROSS, needed)
-    down = math.ceil(needed / across)
-    figure = new_figure(height * down)
-    panels = list(np.atleast_1d(figure.subplots(down, across)).ravel())
-    for axes in panels[count:]:
-        axes.set_axis_off()
-    for axes in panels[needed:]:
-        axes.remove()
-    return figure, panels
-
-
-def _label_edges(panels: Sequence[Axes], x: str, y: str) -> None:
-    for number, axes in enumerate(panels):
-        if number % PANELS_ACROSS == 0:
-            axes.set_ylabel(y)
-        if number + PANELS_ACROSS >= len(panels):
-            axes.set_xlabel(x)
+            points.set(linewidth=0.8, marker=MARKERS[number % len(MARKERS)], markersize=4.0)
+            points.set_markerfacecolor("none" if number % 2 else colour)
+        figures.append(figure)
+    key_below(figures[-1], axes)
+    return figures

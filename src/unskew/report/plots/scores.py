@@ -28,7 +28,7 @@ from unskew.report.plots.axes import (
     set_axis,
     wrapped,
 )
-from unskew.report.style import INK, MUTED, SERIES, SURFACE, say_nothing_to_show, styled
+from unskew.report.style import INK, MUTED, SERIES, SURFACE, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,19 +86,21 @@ def reliability_figures(
     figures = []
     for scale, title in titles.items():
         figure, axes = new_panel(title, 3.5)
-        draw_reliability(axes, sketches, scale=scale)
+        draw_reliability(axes, sketches, reliability_axis(sketches, scale))
         axes.set(xlabel=wrapped(predicted, LABEL_LENGTH), ylabel=wrapped(seen, UPRIGHT_LENGTH))
         figures.append(key_below(figure, axes))
     return figures
 
 
-def draw_reliability(axes: Axes, sketches: Sketches, *, scale: Scale, bins: int = CURVE_BINS) -> None:
-    """Draw curves with intervals around the diagonal."""
-    curves = _curves(sketches, bins)
-    if not curves:
-        say_nothing_to_show(axes, NO_SCORES)
-        return
-    axis = probability_axis(scale, *(values for c in curves.values() for values in (c.score, c.frequency)))
+def reliability_axis(sketches: Sketches, scale: Scale) -> Axis:
+    """Return an axis that holds all curves."""
+    curves = _curves(sketches, CURVE_BINS).values()
+    return probability_axis(scale, *(values for curve in curves for values in (curve.score, curve.frequency)))
+
+
+def draw_reliability(axes: Axes, sketches: Sketches, axis: Axis) -> None:
+    """Draw curves with intervals around the diagonal, on one axis for both directions."""
+    curves = _curves(sketches, CURVE_BINS)
     set_axis(axes, "x", axis._replace(label="predicted probability of a click"))
     set_axis(axes, "y", axis._replace(label="share that was clicked"))
     floor, top = axis.low, axis.high
@@ -156,17 +158,11 @@ def weight_curve(
 @styled
 def weights_figure(sketches: Sketches, *, rows: str = "rows") -> Figure:
     """Return whether the weights add up, by score: the mean of o/p in each bin; 1 is right."""
-    figure, axes = new_panel("Do the weights add up? 1 is right")
-    draw_weights(axes, sketches, rows=rows)
-    return key_below(figure, axes)
-
-
-def draw_weights(axes: Axes, sketches: Sketches, *, rows: str = "rows") -> None:
-    """Draw the mean of o/p by score, with intervals, on logarithmic axes."""
+    title = "Do the weights add up? 1 is right"
     curves = {name: weight_curve(sketch) for name, sketch in sketches.items() if sketch.rows}
     if not curves:
-        say_nothing_to_show(axes, NO_SCORES)
-        return
+        return nothing(title, NO_SCORES)
+    figure, axes = new_panel(title)
     scores = np.concatenate([np.maximum(curve.score, LOWEST_SHOWN) for curve in curves.values()])
     ends = np.concatenate([v[np.isfinite(v)] for c in curves.values() for v in (c.low, c.high)])
     low = max(RATIO_RANGE[0], 0.9 * min(ends.min(initial=0.8), 0.8))
@@ -180,6 +176,7 @@ def draw_weights(axes: Axes, sketches: Sketches, *, rows: str = "rows") -> None:
         ratio, least, most = (np.clip(v, low, high) for v in (curve.ratio, curve.low, curve.high))
         axes.vlines(score, least, most, color=series.colour.light, linewidth=1.1, alpha=0.65)
         axes.plot(score, ratio, label=name, **series.line())
+    return key_below(figure, axes)
 
 
 @styled
