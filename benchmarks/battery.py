@@ -33,10 +33,10 @@ from unskew.data import Log
 from unskew.data.datasets import Dataset, load
 from unskew.data.datasets.dataset import with_unbiased_share
 from unskew.debias.evaluation import evaluate
-from unskew.learners import make_backbone
+from unskew.learners import Linear, make_backbone
 from unskew.offpolicy.auto import CANDIDATES, Candidate, candidates_of, evidence_by_clicks
 from unskew.offpolicy.decision import BASELINE, Decision, RandomSample, decide, mean_paired
-from unskew.propensity import LogisticPropensity
+from unskew.propensity import Propensity
 from unskew.run.sizes import batch_size
 from unskew.training.ensemble import combined
 
@@ -82,7 +82,7 @@ class WorldRun:
     seeds: int
     device: str
     kept: dict[str, Trained] = field(default_factory=dict)
-    fitted: LogisticPropensity | None = None
+    fitted: Propensity | None = None
 
     def record(self) -> dict[str, Any]:
         """Train what is missing, decide, judge: plain values."""
@@ -181,10 +181,10 @@ class WorldRun:
             "rates": model.predicts_rates,
         }
 
-    def propensity(self) -> LogisticPropensity:
+    def propensity(self) -> Propensity:
         """Fitted once for all candidates and repetitions, which would differ in folds alone."""
         if self.fitted is None:
-            self.fitted = LogisticPropensity(calibrator=Platt(), crossfit=5)
+            self.fitted = Propensity(backbone=Linear(), calibrator=Platt(), crossfit=5)
             self.fitted.fit(self.data.train, seeds=1, device=self.device)
         return self.fitted
 

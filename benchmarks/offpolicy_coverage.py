@@ -75,9 +75,9 @@ def truth(log: Log, propensity: Floats) -> Floats:
     return propensity
 
 
-def logistic(log: Log, propensity: Floats) -> us.LogisticPropensity:
+def logistic(log: Log, propensity: Floats) -> us.Propensity:
     """Logistic regression on ids, and features where there are some."""
-    return us.LogisticPropensity(crossfit=5, features=log.user_features is not None).fit(log)
+    return us.Propensity(backbone=us.Linear(), crossfit=5).fit(log)
 
 
 def popularity(log: Log, propensity: Floats) -> us.PopularityPropensity:

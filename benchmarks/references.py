@@ -27,7 +27,7 @@ COMMANDS = {
     "run on Coat": f"run --data coat --root {{coat}} --method ips --propensity mf --backbone mf {SMALL}"
     " --out coat --json 2.json",
     "run on impressions with features": "run --data world/log --space impressions --features auto"
-    f" --test world/test.parquet --test-is random --method ips --propensity logistic {SMALL} --out features"
+    f" --test world/test.parquet --test-is random --method ips --propensity linear {SMALL} --out features"
     " --json 3.json",
     "score": "score features world/log -o scored.parquet",
     "audit": f"audit scored.parquet {COLUMNS} --segment country --segment device --no-report --json 6.json",

@@ -77,7 +77,7 @@ def main() -> None:
         folder = Path(place)
         trained, pairs = folder / "trained.parquet", folder / "pairs.parquet"
         write_impressions(trained, MILLION)
-        run = ["run", "--data", str(trained), "--space", "impressions", "--propensity", "logistic"]
+        run = ["run", "--data", str(trained), "--space", "impressions", "--propensity", "linear"]
         run += ["--backbone", "mf", "--seeds", "1", "--set", "method.epochs=1", "--out", str(folder / "run")]
         measured(run)
         score = ["score", str(folder / "run"), str(pairs), "--unseen", "nan", "--overwrite"]

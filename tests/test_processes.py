@@ -76,8 +76,8 @@ def _fits(folder: Path) -> None:
         propensity = us.Propensity(backbone=small, crossfit=crossfit, **SHORT).fit(log, seeds=seeds)
         save_propensity(propensity, folder / f"propensity {crossfit}", overwrite=True)
         _save_history(folder / f"propensity {crossfit}.json", propensity)
-    for kind in (us.LogisticPropensity, us.PopularityPropensity):
-        save_propensity(kind(crossfit=3).fit(log), folder / kind.name, overwrite=True)
+    for kind in (us.Propensity(backbone=us.Linear(), crossfit=3), us.PopularityPropensity(crossfit=3)):
+        save_propensity(kind.fit(log), folder / kind.name, overwrite=True)
     # Methods that keep states between steps, train in stages, and select; with one seed a process idles.
     for method in (
         us.Naive(backbone=small, epochs=12, patience=1, learning_rate=0.05),

@@ -52,7 +52,7 @@ def figures(files: Path, method: str, *, device: str, world: int, seeds: int) ->
     done = torchrun(
         *("run", "--data", str(files / "log.parquet"), "--test", str(files / "test.parquet")),
         *("--space", "impressions"),
-        *("--features", "auto", "--propensity", "logistic", "--crossfit", "2", "--backbone", "dcn"),
+        *("--features", "auto", "--propensity", "linear", "--crossfit", "2", "--backbone", "dcn"),
         *(each for setting in SETTINGS for each in ("--set", setting)),
         *("--members", "1", "--method", method, "--seeds", str(seeds), "--device", device, "--out", str(out)),
         world=world,

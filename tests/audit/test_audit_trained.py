@@ -97,12 +97,12 @@ def placed() -> tuple[pa.Table, np.ndarray]:
 def test_a_trained_propensity_reads_features(tmp_path: Path) -> None:
     table, truth = placed()
     pq.write_table(table, tmp_path / "log.parquet")
-    columns = ["--user", "u", "--item", "i", "--outcome", "click", "--folds", "2", "--propensity", "logistic"]
+    columns = ["--user", "u", "--item", "i", "--outcome", "click", "--folds", "2", "--propensity", "linear"]
     given = ["weights", str(tmp_path / "log.parquet"), *columns, "--features", "auto", "--ignore", "after"]
     assert main([*given, "-o", str(tmp_path / "out.parquet")]) == 0
     p = pq.read_table(tmp_path / "out.parquet")["propensity_calibrated"].to_numpy()
     assert np.corrcoef(np.log(p), np.log(truth))[0, 1] > 0.85
-    shared = {"user": "u", "item": "i", "outcome": "click", "folds": 2, "propensity": "logistic"}
+    shared = {"user": "u", "item": "i", "outcome": "click", "folds": 2, "propensity": "linear"}
     frame = us.weights(table, **shared, features=["position"])
     np.testing.assert_array_equal(frame["propensity_calibrated"].to_numpy(), p)
     ids = us.weights(table, **shared)["propensity_calibrated"].to_numpy()

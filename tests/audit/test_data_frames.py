@@ -65,7 +65,7 @@ def test_weights_of_a_frame_are_those_of_the_file(frame, file, tmp_path):
 
 
 def test_weights_are_trained_for_a_frame_as_for_the_file(frame, file, tmp_path):
-    asked = {"user": "user", "item": "item", "outcome": "clicked", "propensity": "logistic", "folds": 3}
+    asked = {"user": "user", "item": "item", "outcome": "clicked", "propensity": "linear", "folds": 3}
     weighted = pl.DataFrame(us.weights(frame, **asked))
     train_weights(file, tmp_path / "w.parquet", **asked)
     written = pq.read_table(tmp_path / "w.parquet")

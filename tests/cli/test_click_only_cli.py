@@ -13,7 +13,7 @@ import unskew as us
 from unskew.base.errors import ParameterError, RunFolderError
 from unskew.cli import main
 
-QUICK = ["--propensity", "logistic", "--seeds", "2", "--crossfit", "2"]
+QUICK = ["--propensity", "linear", "--seeds", "2", "--crossfit", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_column_of_conversions_that_is_named_must_be_there(log, tmp_path, caps
 
 def test_audit_and_weights_need_no_conversions(log, tmp_path):
     assert main(["audit", str(log), "--score", "p", "--outcome", "click", "--no-report"]) == 0
-    columns = ["--user", "user", "--item", "item", "--outcome", "click", "--propensity", "logistic"]
+    columns = ["--user", "user", "--item", "item", "--outcome", "click", "--propensity", "linear"]
     assert main(["weights", str(log), *columns, "-o", str(tmp_path / "w.parquet")]) == 0
 
 

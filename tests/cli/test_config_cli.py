@@ -162,7 +162,7 @@ class TestParameters:
         [
             ("ips", ["ips (method)", "method.learning_rate", "0.001", "--p-min"]),
             ("neumf", ["neumf (backbone)", "backbone.dim", "64", "Widths of the MLP"]),
-            ("gbm", ["gbm (propensity)", "propensity.estimator.max_iter", "100"]),
+            ("trees", ["trees (backbone)", "backbone.max_trees", "1000"]),
             ("naive-bayes", ["propensity.sample_share"]),
             ("mc-dropout", ["uncertainty.samples", "10"]),
             ("synthetic", ["--option n_users"]),

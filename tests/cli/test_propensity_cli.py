@@ -40,7 +40,7 @@ def no_report(monkeypatch):
 
 def test_the_choice_is_printed_and_written(log, tmp_path, capsys):
     metrics = run(log, tmp_path)
-    assert metrics["propensity_by"]["chosen"] in ("logistic", "popularity")
+    assert metrics["propensity_by"]["chosen"] in ("linear", "popularity")
     assert f"propensity by {metrics['propensity_by']['chosen']}, chosen by" in capsys.readouterr().out
     config = (tmp_path / "run" / "config.toml").read_text()
     assert 'kind = "auto"' in config
@@ -63,9 +63,9 @@ def test_a_column_is_calibrated_and_no_propensity_is_kept(log, tmp_path, capsys)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--propensity", "logisitc"], "unknown propensity 'logisitc'. To fix: use logistic, or one of auto"),
-        (["--propensity", "logistic", "--propensity-epochs", "3"], "'logistic' has no propensity_epochs"),
-        (["--propensity", "gbm", "--uncertainty", "mc-dropout"], "'gbm' has no uncertainty"),
+        (["--propensity", "linaer"], "unknown propensity 'linaer'. To fix: use linear, or one of auto"),
+        (["--propensity", "linear", "--propensity-epochs", "3"], "'linear' has no propensity_epochs"),
+        (["--propensity", "trees", "--uncertainty", "mc-dropout"], "'trees' has no uncertainty"),
         (["--propensity", "popularity", "--protocol", "paper"], "has no protocol 'paper'"),
         (["--propensity", "naive-bayes"], "naive Bayes needs a test set of pairs shown at random"),
         (["--propensity", "theirs", "--space", "matrix", "--duplicates", "max"], "tells nothing of pairs"),
@@ -82,7 +82,7 @@ def test_what_does_not_go_together_is_one_line(log, tmp_path, capsys, arguments,
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["auto", "popularity", "gbm"])
+@pytest.mark.parametrize("name", ["auto", "popularity", "trees"])
 def test_weights_train_any_kind_and_say_which(log, tmp_path, name, capsys):
     out = tmp_path / "w.parquet"
     arguments = [
@@ -109,6 +109,6 @@ def test_weights_train_any_kind_and_say_which(log, tmp_path, name, capsys):
 def test_weights_with_a_score_train_none(log, tmp_path, capsys):
     columns = ["--score", "theirs", "--outcome", "click"]
     assert (
-        main(["weights", str(log), *columns, "--propensity", "gbm", "-o", str(tmp_path / "w.parquet")]) == 2
+        main(["weights", str(log), *columns, "--propensity", "trees", "-o", str(tmp_path / "w.parquet")]) == 2
     )
     assert "--propensity has no effect with --score" in capsys.readouterr().err

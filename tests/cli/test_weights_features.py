@@ -76,7 +76,7 @@ def test_a_column_that_gives_the_click_away_is_refused_unless_it_is_allowed(fram
     leaking = frame.append_column("seconds", pa.array(np.where(np.asarray(frame["click"]) == 1, 9.5, np.nan)))
     pq.write_table(leaking, tmp_path / "log.parquet")
     arguments = [str(tmp_path / "log.parquet"), *COLUMNS, "--features", "seconds,position"]
-    arguments += ["--propensity", "logistic", "--folds", "2", "-o", str(tmp_path / "out.parquet")]
+    arguments += ["--propensity", "linear", "--folds", "2", "-o", str(tmp_path / "out.parquet")]
     assert main(["weights", *arguments]) == 2
     assert "'seconds'" in capsys.readouterr().err
     assert not (tmp_path / "out.parquet").exists()

@@ -202,7 +202,12 @@ def test_a_log_in_which_all_is_clicked_trains_a_naive_model_and_no_propensity(sp
     model = us.Naive(backbone=us.MF(dim=2), epochs=2).fit(log, device="cpu")
     assert np.isfinite(model.predict(log)).all()
     every = {"matrix": "pair", "impressions": "row"}[space]
-    for learns_clicks in (us.PopularityPropensity(), us.LogisticPropensity(), us.ESMM(), us.ESCM2DR()):
+    for learns_clicks in (
+        us.PopularityPropensity(),
+        us.Propensity(backbone=us.Linear()),
+        us.ESMM(),
+        us.ESCM2DR(),
+    ):
         with pytest.raises(DataError, match=f"^every {every} of the population is clicked.*us.Naive trains"):
             learns_clicks.fit(log)
 

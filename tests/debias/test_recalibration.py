@@ -51,7 +51,7 @@ def distance(figures) -> float:
 
 @pytest.mark.parametrize("known", [True, False], ids=["true propensities", "estimated"])
 def test_weighted_clicks_halve_the_distance_of_the_level_to_1_and_keep_the_order(data, naive, before, known):
-    p = data.truth.propensity if known else us.LogisticPropensity(crossfit=3).fit(data.train)
+    p = data.truth.propensity if known else us.Propensity(backbone=us.Linear(), crossfit=3).fit(data.train)
     after = us.evaluate(naive.recalibrate_on(data.train, propensity=p), data.test)
     assert distance(before) > 0.25
     assert distance(after) < distance(before) / 2

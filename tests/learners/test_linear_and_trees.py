@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 from contracts.learner_contract import CITIES, LearnerContract, log_loss, world
 from unskew.base.errors import ParameterError
-from unskew.learners.learner import Blend
+from unskew.learners.blend import Blend
 from unskew.learners.linear import Linear
 from unskew.learners.table import Examples, Table
 from unskew.learners.target_encoding import FOLDS, Encoding
@@ -29,7 +29,7 @@ class TestTrees(LearnerContract):
 
 class TestBlend(LearnerContract):
     def make(self) -> Any:
-        return Blend(learners=(Linear(), Trees(min_leaf=20)))
+        return Blend(second=Trees(min_leaf=20))
 
 
 def test_linear_is_the_logistic_regression_of_scikit_learn():
@@ -140,7 +140,7 @@ def test_a_prediction_rises_in_what_it_may_only_rise_in():
 def test_a_blend_is_the_mean_logit():
     examples, held_out = world()[0], world(1000, seed=1)[0]
     parts = [learner.fit(examples, validation=held_out) for learner in (Linear(), Trees())]
-    blend = Blend(learners=(Linear(), Trees())).fit(examples, validation=held_out)
+    blend = Blend().fit(examples, validation=held_out)
     expected = expit(np.mean([logit(part.predict(held_out.rows)) for part in parts], axis=0))
     np.testing.assert_allclose(blend.predict(held_out.rows), expected, rtol=1e-12)
     assert blend.validation_loss_ < max(part.validation_loss_ for part in parts)
@@ -154,7 +154,7 @@ def test_a_blend_is_the_mean_logit():
         Trees(leaves=1),
         Trees(learning_rate=0.0),
         Trees(pairs=-1),
-        Blend(),
+        Blend(first=Linear(ridge=-1.0)),
     ],
 )
 def test_wrong_parameters_are_one_line(wrong):

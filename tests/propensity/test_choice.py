@@ -39,7 +39,7 @@ def log():
 
 def candidates(**network):
     return {
-        "logistic": us.LogisticPropensity(crossfit=2),
+        "linear": us.Propensity(backbone=us.Linear(), crossfit=2),
         "popularity": us.PopularityPropensity(crossfit=2),
         "mf": us.Propensity(backbone=us.MF(dim=4), crossfit=2, **network),
     }
@@ -47,7 +47,7 @@ def candidates(**network):
 
 def test_on_an_additive_sparse_world_the_network_loses(log):
     choice = us.choose_propensity(log, candidates())
-    assert choice.name in ("logistic", "popularity")
+    assert choice.name in ("linear", "popularity")
     by_name = {each.name: each for each in choice.tried}
     assert by_name[choice.name].nll == min(each.nll for each in choice.tried)
     assert by_name["mf"].nll > by_name[choice.name].nll
@@ -106,11 +106,11 @@ def test_nothing_left_to_choose_is_an_error(log):
     [
         ("neumf", us.Propensity),
         ("mf", us.Propensity),
-        ("logistic", us.LogisticPropensity),
+        ("linear", us.Propensity),
         ("popularity", us.PopularityPropensity),
         ("naive-bayes", us.NaiveBayesPropensity),
         ("naive_bayes", us.NaiveBayesPropensity),
-        ("gbm", us.BoostedPropensity),
+        ("trees", us.Propensity),
     ],
 )
 def test_propensities_have_names(name, kind):
@@ -120,7 +120,7 @@ def test_propensities_have_names(name, kind):
 
 def test_an_unknown_name_is_told():
     assert registered_name("theirs") is None
-    with pytest.raises(ParameterError, match=r"unknown propensity 'lgbm'.*logistic, popularity, gbm"):
+    with pytest.raises(ParameterError, match=r"unknown propensity 'lgbm'.*linear, trees, blend, popularity"):
         make_propensity("lgbm")
 
 

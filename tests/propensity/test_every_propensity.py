@@ -32,10 +32,22 @@ class TestDeepEnsemble(PropensityContract):
         return network(uncertainty=us.DeepEnsemble(members=2), **options)
 
 
-class TestLogistic(PropensityContract):
+class TestTrees(PropensityContract):
     @classmethod
     def make(cls, **options):
-        return us.LogisticPropensity(**options)
+        return us.Propensity(backbone=us.Trees(max_trees=20), **options)
+
+
+class TestBlend(PropensityContract):
+    @classmethod
+    def make(cls, **options):
+        return us.Propensity(backbone=us.Blend(second=us.Trees(max_trees=20)), **options)
+
+
+class TestLinear(PropensityContract):
+    @classmethod
+    def make(cls, **options):
+        return us.Propensity(backbone=us.Linear(), **options)
 
 
 class TestPopularity(PropensityContract):
@@ -87,15 +99,15 @@ class TestPosition(PropensityContract):
         np.testing.assert_allclose(fitted.predict_each(other), fitted.predict_each(log)[:, rows])
 
 
-class TestSklearn(PropensityContract):
+class TestClassifier(PropensityContract):
     @classmethod
     def make(cls, **options):
-        return us.SklearnPropensity(estimator=GaussianNB(), **options)
+        return us.Propensity(backbone=us.Classifier(estimator=GaussianNB()), **options)
 
     test_saved_and_loaded_it_is_the_same_to_the_last_bit = None
 
     def test_saving_is_refused_in_one_line_with_a_remedy(self, fitted, tmp_path):
-        with pytest.raises(UnskewError, match=r"cannot be saved: only a pickle.*To fix: save what"):
+        with pytest.raises(UnskewError, match=r"only a pickle could hold it.*To fix: save what"):
             fitted.save(tmp_path / "p")
         assert not (tmp_path / "p").exists()
 
@@ -128,8 +140,8 @@ def test_ids_that_a_csv_file_gives_as_text_share_the_folds_of_numbers(tmp_path):
     numbers = us.Log.from_arrays(user=user, item=item, click=click, space="impressions")
     text = us.Log.from_arrays(user=user.astype(str), item=item.astype(str), click=click, space="impressions")
     options = {"crossfit": 3, "calibrator": None}
-    by_number = us.LogisticPropensity(**options).fit(numbers)
-    by_text = us.LogisticPropensity(**options).fit(text)
+    by_number = us.Propensity(backbone=us.Linear(), **options).fit(numbers)
+    by_text = us.Propensity(backbone=us.Linear(), **options).fit(text)
     np.testing.assert_allclose(by_text.predict(numbers), by_text.predict(text), rtol=1e-12)
     # The same folds, and so the same models but for the order in which their sums are taken.
     np.testing.assert_allclose(by_number.predict(numbers), by_text.predict(text), rtol=1e-2)
@@ -140,6 +152,7 @@ def test_a_fit_of_another_order_has_the_same_folds():
     order = np.random.default_rng(4).permutation(len(rows["user"]))
     log = us.Log.from_arrays(**rows, space="impressions")
     turned = us.Log.from_arrays(**{name: each[order] for name, each in rows.items()}, space="impressions")
-    for make in (us.PopularityPropensity, us.LogisticPropensity):
-        first, second = (make(crossfit=3, calibrator=None).fit(each) for each in (log, turned))
+    options = {"crossfit": 3, "calibrator": None}
+    for make in (us.PopularityPropensity, lambda **k: us.Propensity(backbone=us.Linear(), **k)):
+        first, second = (make(**options).fit(each) for each in (log, turned))
         np.testing.assert_allclose(second.predict(log), first.predict(log), rtol=1e-2)

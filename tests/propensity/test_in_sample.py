@@ -6,7 +6,6 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.naive_bayes import GaussianNB
 
 import unskew as us
 from unskew.propensity import InSampleWarning
@@ -14,8 +13,8 @@ from unskew.propensity import InSampleWarning
 KINDS = {
     "network": lambda **options: us.Propensity(backbone=us.MF(dim=2), epochs=1, **options),
     "popularity": us.PopularityPropensity,
-    "logistic": us.LogisticPropensity,
-    "sklearn": lambda **options: us.SklearnPropensity(estimator=GaussianNB(), **options),
+    "linear": lambda **options: us.Propensity(backbone=us.Linear(), **options),
+    "trees": lambda **options: us.Propensity(backbone=us.Trees(max_trees=5), **options),
     "naive_bayes": us.NaiveBayesPropensity,
 }
 TOLD = r"in-sample.*crossfit=None.*To fix: fit it with crossfit=5"

@@ -76,7 +76,7 @@ class TestBase(PropensityFixtures):
 
     def test_a_fold_follows_from_ids_and_seed_alone(self, fitted, log):
         user, item = all_pairs(log)
-        other = us.LogisticPropensity(crossfit=FOLDS).fit(log, seeds=SEEDS[::-1])
+        other = us.Propensity(backbone=us.Linear(), crossfit=FOLDS).fit(log, seeds=SEEDS[::-1])
         np.testing.assert_array_equal(
             fitted.fold_of_pairs_each(user, item), other.fold_of_pairs_each(user, item)[::-1]
         )

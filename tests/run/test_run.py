@@ -235,7 +235,7 @@ class TestPropensity:
         told = result.metrics["propensity_by"]
         figures = {each["name"]: each["nll"] for each in told["candidates"]}
         assert told["asked"] == "auto"
-        assert set(figures) == {"logistic", "popularity", "mf"}
+        assert set(figures) == {"linear", "trees", "blend", "popularity", "mf"}
         assert figures[told["chosen"]] == min(figures.values())
         assert result.metrics["labels"][0] == told["sentence"]
         assert told["sentence"] in result.report()
@@ -246,18 +246,17 @@ class TestPropensity:
         told = us.run(us.Config(**WORLD, seeds=1, propensity_epochs=1, method="naive")).metrics
         assert told["propensity_by"]["chosen"] == "mf"
         assert told["labels"][0] == "propensity by mf, since propensity_epochs is of a network"
-        with pytest.raises(ParameterError, match="'logistic' has no propensity_epochs"):
-            us.Config(propensity="logistic", propensity_epochs=3)
+        with pytest.raises(ParameterError, match="'popularity' has no propensity_epochs"):
+            us.Config(propensity="popularity", propensity_epochs=3)
 
-    @pytest.mark.parametrize("name", ["popularity", "gbm", "naive-bayes"])
+    @pytest.mark.parametrize("name", ["popularity", "trees", "naive-bayes"])
     def test_it_may_be_of_any_kind_and_its_folder_is_read(self, name, tmp_path):
         result = us.run(us.Config(**WORLD, propensity=name, seeds=1, method="naive"))
         assert result.metrics["propensity_by"]["chosen"] == name
         assert not any("stopped early" in label for label in result.metrics["labels"])
         result.save(tmp_path / "run")
         us.load_model(tmp_path / "run")
-        kept = us.load_propensity(tmp_path / "run")
-        assert (kept is None) == (name == "gbm")
+        assert us.load_propensity(tmp_path / "run") is not None
 
     def test_naive_bayes_is_not_tested_on_what_it_saw(self):
         result = us.run(us.Config(**WORLD, propensity="naive-bayes", seeds=1, method="naive"))

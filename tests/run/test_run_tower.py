@@ -31,7 +31,7 @@ def test_a_multi_task_method_uses_its_own_click_tower(method, tmp_path):
     again = us.load_model(tmp_path / "run", device="cpu")
     test = result.dataset.test
     assert (again.predict(test) == result.models[method].predict(test)).all()
-    with pytest.raises(RunFolderError, match=r"used its own click tower.*--propensity logistic"):
+    with pytest.raises(RunFolderError, match=r"used its own click tower.*--propensity linear"):
         compare_run(tmp_path / "run")
 
 

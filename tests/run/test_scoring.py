@@ -30,7 +30,7 @@ def run(tmp_path_factory):
         conversion=(rng.random(300) < 0.4).astype(float),
     )
     folder = tmp_path_factory.mktemp("runs") / "run"
-    propensity = us.LogisticPropensity(crossfit=2).fit(log)
+    propensity = us.Propensity(backbone=us.Linear(), crossfit=2).fit(log)
     model = us.IPS(backbone=us.MF(dim=4), epochs=2).fit(log, propensity=propensity, seeds=2)
     model.save(folder)
     return folder, model, propensity
@@ -127,14 +127,14 @@ def run_by_logistic(tmp_path_factory):
     config = us.Config(
         data="synthetic",
         options={"n_users": 30, "n_items": 20, "density": 0.3},
-        propensity="logistic",
+        propensity="linear",
         backbone="mf",
         seeds=1,
         crossfit=2,
         device="cpu",
         parameters={"method.epochs": 2},
     )
-    folder = tmp_path_factory.mktemp("runs") / "logistic"
+    folder = tmp_path_factory.mktemp("runs") / "linear"
     us.run(config).save(folder)
     return folder
 

@@ -151,16 +151,16 @@ class TestEstimate:
         def seconds(**options):
             return estimated_seconds(us.Config(device="cpu", **options), log)
 
-        fewest = seconds(method="naive", propensity="logistic")
+        fewest = seconds(method="naive", propensity="linear")
         for more in (
-            {"method": "ips", "propensity": "logistic"},
-            {"method": "naive", "propensity": "logistic", "seeds": 2},
-            {"method": "naive", "propensity": "logistic", "members": 2},
+            {"method": "ips", "propensity": "linear"},
+            {"method": "naive", "propensity": "linear", "seeds": 2},
+            {"method": "naive", "propensity": "linear", "members": 2},
             {"method": "naive", "propensity": "neumf"},
         ):
             assert seconds(**more) > fewest
         assert seconds(crossfit=5) > seconds(crossfit=2)
-        assert seconds(method="escm2-dr", propensity="logistic") > seconds(propensity="logistic")
+        assert seconds(method="escm2-dr", propensity="linear") > seconds(propensity="linear")
 
     def test_a_search_with_one_member_is_a_round_of_all_candidates(self):
         log = impressions(rows=3_000)

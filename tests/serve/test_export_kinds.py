@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.naive_bayes import GaussianNB
 
 import unskew as us
 from contracts.feature_world import log_of, part, table
-from unskew.base.errors import ParameterError
+from unskew.base.errors import ParameterError, UnskewError
 from unskew.calibration import make_calibrator
 from unskew.cli import main
 
@@ -51,7 +51,10 @@ def answers(path, frame) -> dict[str, np.ndarray]:
 
 
 KINDS = {
-    "logistic": us.LogisticPropensity,
+    "linear": lambda **options: us.Propensity(backbone=us.Linear(), fields=(), **options),
+    "blend": lambda **options: us.Propensity(
+        backbone=us.Blend(second=us.Trees(max_trees=9)), fields=(), **options
+    ),
     "popularity": us.PopularityPropensity,
     "network": lambda **options: us.Propensity(backbone=us.MF(dim=3), **QUICK, **options),
 }
@@ -82,8 +85,8 @@ def test_naive_bayes_gives_what_a_pair_of_unknown_conversion_gets(data, tmp_path
     np.testing.assert_allclose(inside, outside, rtol=FLOAT32)
 
 
-def test_a_logistic_one_reads_features_of_users_items_and_rows(shown, tmp_path):
-    p = us.LogisticPropensity(crossfit=2).fit(shown, seeds=2)
+def test_a_blend_reads_features_of_users_items_and_rows(shown, tmp_path):
+    p = us.Propensity(backbone=us.Blend(), crossfit=2).fit(shown, seeds=2)
     us.export_onnx(p, tmp_path / "p.onnx")
     rows = part(table(3000), known=False).slice(0, 80).to_pandas()
     rows["tags"] = [list(each) for each in rows["tags"]]
@@ -109,9 +112,9 @@ def test_positions_are_an_input_and_one_that_training_lacked_gets_nan(tmp_path):
     assert np.isnan(answers(tmp_path / "p.onnx", rows.assign(position=5.0))["propensity"]).all()
 
 
-def test_trees_are_refused_with_an_alternative(data, tmp_path):
-    p = us.BoostedPropensity(crossfit=2, estimator=HistGradientBoostingClassifier(max_iter=3)).fit(data.train)
-    with pytest.raises(ParameterError, match=r"BoostedPropensity have no ONNX form.*LogisticPropensity"):
+def test_a_foreign_classifier_is_refused_with_an_alternative(data, tmp_path):
+    p = us.Propensity(backbone=us.Classifier(estimator=GaussianNB()), crossfit=2).fit(data.train)
+    with pytest.raises(UnskewError, match=r"Classifier has no ONNX form.*use Trees"):
         us.export_onnx(p, tmp_path / "p.onnx")
     assert list(tmp_path.iterdir()) == []
 
@@ -119,7 +122,7 @@ def test_trees_are_refused_with_an_alternative(data, tmp_path):
 @pytest.mark.parametrize("backbone", [us.MF(dim=3), us.DCN(dim=4, layers=(5,))], ids=["ids", "features"])
 def test_with_its_propensity_a_model_gives_the_product_too(shown, tmp_path, backbone):
     """Whichever of the two reads features: the file has the inputs of both."""
-    p = us.LogisticPropensity(crossfit=2, fields=("price", "country")).fit(shown)
+    p = us.Propensity(backbone=us.Linear(), crossfit=2, fields=("price", "country")).fit(shown)
     model = us.IPS(backbone=backbone, **QUICK).fit(shown, propensity=p)
     told = us.export_onnx(model, tmp_path / "all.onnx", propensity=p)
     assert told["outputs"][:3] == ["conversion", "propensity", "click_and_conversion"]

@@ -90,10 +90,10 @@ def test_the_model_is_the_same(log: us.Log, mapped: us.Log, name: str) -> None:
     [
         us.Propensity(backbone=DCN, epochs=2, batch_size=200, crossfit=2),
         us.Propensity(backbone=us.MF(dim=2), epochs=2, batch_size=200, crossfit=3, negatives=1.0),
-        us.LogisticPropensity(crossfit=2),
-        us.LogisticPropensity(crossfit=2, negatives=1.0),
+        us.Propensity(backbone=us.Linear(), crossfit=2),
+        us.Propensity(backbone=us.Linear(), crossfit=2, negatives=1.0),
     ],
-    ids=["network", "network on negatives", "logistic", "logistic on negatives"],
+    ids=["network", "network on negatives", "linear", "linear on negatives"],
 )
 def test_propensities_and_folds_are_the_same(log: us.Log, mapped: us.Log, propensity: us.Propensity) -> None:
     fits = [copy.copy(propensity).fit(rows, seeds=2, device="cpu") for rows in (log, mapped)]
@@ -111,7 +111,7 @@ def test_propensities_and_folds_are_the_same(log: us.Log, mapped: us.Log, propen
 
 def test_a_log_is_predicted_block_by_block_as_at_once(log: us.Log, mapped: us.Log) -> None:
     model = us.IPS(backbone=DCN, epochs=1).fit(mapped, propensity="p", device="cpu")
-    propensity = us.LogisticPropensity(crossfit=2).fit(mapped)
+    propensity = us.Propensity(backbone=us.Linear(), crossfit=2).fit(mapped)
     for fitted in (model, propensity):
         parts = [fitted.predict_each(block) for block in mapped.blocks(400)]
         np.testing.assert_allclose(np.concatenate(parts, axis=1), fitted.predict_each(log), rtol=1e-5)

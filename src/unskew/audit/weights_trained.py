@@ -61,8 +61,9 @@ def train_weights(
     user, item, outcome
         Columns: ids, and whether the row was clicked.
     propensity
-        ``"auto"`` (:func:`unskew.choose_propensity` among logistic regression, popularity and NeuMF, or DCN
-        with features), or a name (:func:`unskew.propensity.make_propensity`).
+        ``"auto"`` (:func:`unskew.choose_propensity` among linear, popularity and NeuMF; with features among
+        linear, trees, their blend, popularity and DCN), or a name
+        (:func:`unskew.propensity.make_propensity`).
     features, ignore
         What it reads beside the ids, as in :meth:`unskew.Log.from_frame`: position and context too.
     allow_leak
@@ -128,13 +129,13 @@ def trained_weighing(
 ) -> RowWeighing:
     """Train a propensity on a log, and return its weighing of batches of the rows."""
     from unskew.base.columns import column_of, frame_of
-    from unskew.propensity import choose_propensity, make_propensity
+    from unskew.propensity import choose_propensity, default_candidates, make_propensity
 
     shared = {"calibrator": None if chosen.name == "none" else chosen, "crossfit": folds}
     if propensity == "auto":
         network = "neumf" if log.features is None else "dcn"
-        candidates = {name: make_propensity(name, **shared) for name in ("logistic", "popularity")}
-        candidates[network] = make_propensity(network, **shared)
+        names = (*default_candidates(log), network)
+        candidates = {name: make_propensity(name, **shared) for name in names}
         chosen_one = choose_propensity(log, candidates, seed=seed, **training)
         fitted, sentence = chosen_one.propensity, chosen_one.sentence
     else:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from unskew.calibration import Calibrator
     from unskew.data.datasets import Dataset
     from unskew.debias import Debiaser
-    from unskew.learners import Backbone
+    from unskew.learners import Learner
     from unskew.propensity.propensity import BasePropensity
 
 Entry = TypeVar("Entry", bound=Callable[..., Any])
@@ -147,7 +147,7 @@ METHODS: Registry[type[Debiaser]] = Registry("method", "unskew.debias", "Debiase
 CALIBRATORS: Registry[type[Calibrator]] = Registry("calibrator", "unskew.calibration", "Calibrator")
 """Every calibrator of scores alone by its name, in the order of tables (``Segmented`` needs more)."""
 
-BACKBONES: Registry[type[Backbone]] = Registry("backbone", "unskew.learners", "Backbone")
+BACKBONES: Registry[type[Learner]] = Registry("backbone", "unskew.learners", "Learner")
 """Every backbone by the name that ``unskew run --backbone`` knows it by."""
 
 PROPENSITIES: Registry[type[BasePropensity]] = Registry("propensity", "unskew.propensity", "BasePropensity")

@@ -12,7 +12,7 @@ from unskew.base.progress import duration_in_words
 from unskew.data import Log
 from unskew.debias import METHODS
 from unskew.debias.losses import cross_entropy
-from unskew.learners import Backbone, make_backbone
+from unskew.learners import Learner, TableLearner, make_backbone
 from unskew.propensity import Propensity
 from unskew.propensity.choice import MOST_WORK
 from unskew.run.config import AUTO, NO_METHOD
@@ -73,6 +73,8 @@ def estimated_seconds(config: Config, log: Log) -> float:
         if rows == 0 or replicas == 0:
             return 0.0
         size = config.model.parameters.get(f"{part}.batch_size", SMALLEST_BATCH)
+        if isinstance(backbone, TableLearner):
+            return PLAIN_SECONDS * rows * replicas
         one = seconds_of_row(backbone, log, min(replicas, MOST_TIMED), size, device)
         patience = config.model.parameters.get(f"{part}.patience", PATIENCE)
         checks = config.model.parameters.get(f"{part}.checks", 1)
@@ -91,7 +93,7 @@ def estimated_seconds(config: Config, log: Log) -> float:
 
 
 def seconds_of_row(
-    backbone: Backbone, log: Log, replicas: int, batch_size: int, device: torch.device
+    backbone: Learner, log: Log, replicas: int, batch_size: int, device: torch.device
 ) -> float:
     """Return the seconds that a row of one replica takes in a training step: a few steps are timed."""
     log = log if backbone.reads_features else log.with_features(None)

@@ -39,8 +39,8 @@ class WeightsOptions(Settings):
     item: str | None = option(None, group=TRAINED)
     """The column of item ids."""
     propensity: str = option("auto", group=TRAINED)
-    """auto (the best of logistic, popularity and neumf on held-out clicks), a backbone, logistic,
-    popularity or gbm."""
+    """auto (the best of linear, popularity, a network and, with features, trees and their blend on held-out
+    clicks), linear, trees, blend, popularity, or a network such as neumf."""
     features: str | None = option(None, group=TRAINED)
     """Columns that the propensity reads beside the ids, parted by commas, or auto: all others, by their
     types."""

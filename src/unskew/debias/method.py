@@ -36,7 +36,7 @@ from unskew.data.checks import require_both_clicks
 from unskew.data.splitting import SplitBy
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
-from unskew.learners import Backbone, Network, NeuMF
+from unskew.learners import Learner, Network, NeuMF
 from unskew.metrics import WeightDiagnostics
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
@@ -129,7 +129,7 @@ class Debiaser(Estimator):
     predicts_rates: ClassVar[bool] = True
     """Whether predictions are meant as conversion rates; otherwise they are scores, to rank by."""
 
-    backbone: Backbone = field(default_factory=NeuMF)
+    backbone: Learner = field(default_factory=NeuMF)
     fields: tuple[str, ...] | None = None
     p_min: Clip = "auto"
     epochs: int = 200
@@ -176,11 +176,11 @@ class Debiaser(Estimator):
             self.click_propensity_ = self.tower.judged(setting)
             self.click_sketches_ = self.tower.sketches(setting)
 
-    def backbones(self) -> Mapping[str, Backbone]:
+    def backbones(self) -> Mapping[str, Learner]:
         """Backbone by network, where it is not ``backbone``."""
         return {}
 
-    def backbone_of(self, network: str) -> Backbone:
+    def backbone_of(self, network: str) -> Learner:
         """What builds a network."""
         own = self.backbones().get(network)
         return self.backbone if own is None else own
@@ -215,7 +215,7 @@ class Debiaser(Estimator):
     ) -> dict[str, Network]:
         """Networks of one replica per seed (``Replica.own``), which do not depend on each
         other; without a device they stay where they are made. ``drawn`` is as in
-        ``Backbone.build``."""
+        ``Learner.build``."""
         schema = schema.select(self.fields)
         networks = {
             name: self.backbone_of(name).build(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
-from unskew.base.estimator import Estimator, require_types
+from unskew.base.estimator import require_types
 from unskew.base.seeds import stream
 from unskew.data import Rows, Schema
 from unskew.learners.layers import ReplicaDropout, Undrawn
+from unskew.learners.learner import TOWER, Learner
 from unskew.learners.noise import Noise
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ Embedded = tuple[Tensor, ...]
 
 DropoutLayers = Literal["all", "mlp", "embedding"]
 """Which dropout stays on in a stochastic pass."""
-
-TOWER = "prediction"
-"""The tower of a network that has only one."""
 
 
 class Network(nn.Module):
@@ -43,6 +41,8 @@ class Network(nn.Module):
     """Members inside each replica that share its weights (:class:`BatchEnsemble`)."""
     fusible: bool = False
     """Whether a tower can be computed in one go."""
+    has_shapes: bool = True
+    """Whether the shapes of its weights follow from its parameters and a schema."""
 
     def embed(self, rows: Rows) -> Embedded:
         """Look up codes."""
@@ -109,12 +109,8 @@ class Blueprint:
 
 
 @dataclass(kw_only=True)
-class Backbone(Estimator):
+class Backbone(Learner):
     """Parameters of a network; :meth:`build` makes R replicas of it."""
-
-    name: ClassVar[str]
-    reads_features: ClassVar[bool] = False
-    """Whether its networks read more than the two ids."""
 
     def build(
         self,

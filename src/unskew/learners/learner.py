@@ -1,19 +1,23 @@
-"""What a learner is: anything that fits the expectation of a target given a row. Importable without torch."""
+"""What a learner is: anything that fits P(target = 1 | row). Importable without torch."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from unskew.base.errors import DataError
-from unskew.base.estimator import Estimator, require, require_types
+from unskew.base.estimator import Estimator, require_types
+from unskew.data.schema import Schema
 from unskew.learners.table import Examples, Floats, Table
+
+if TYPE_CHECKING:
+    from unskew.learners.backbone import Network
 
 Errors = Literal["ce", "squared"]
 """Cross-entropy, for targets that are 0 or 1; or squared errors, for pseudo-outcomes, which leave [0, 1]."""
@@ -24,9 +28,38 @@ LEAST = 1e-7
 """Predictions keep this far from 0 and 1, where a log-loss is infinite."""
 
 
+TOWER = "prediction"
+"""The tower of a network that has only one."""
+
+
 @dataclass(kw_only=True)
-class Learner(Estimator, ABC):
-    """A model of E[target | row] without a network: fits one table of rows, saves plain arrays.
+class Learner(Estimator):
+    """Parameters of a model of P(target = 1 | row); :meth:`build` makes R replicas of it.
+
+    Networks (:class:`~unskew.learners.backbone.Backbone`) train their replicas in one loop. Learners of
+    tables (:class:`TableLearner`) fit them one after another.
+    """
+
+    name: ClassVar[str]
+    reads_features: ClassVar[bool] = False
+    """Whether its models read more than the two ids."""
+
+    def build(
+        self, schema: Schema, seeds: Sequence[int], towers: Sequence[str] = (TOWER,), *, drawn: bool = True
+    ) -> Network:
+        """Build ``len(seeds)`` untrained replicas; replica k depends on ``seeds[k]`` alone.
+
+        Parameters
+        ----------
+        drawn
+            Whether initial weights are drawn; not where all of them are filled in at once.
+        """
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class TableLearner(Learner, ABC):
+    """A learner without a network: it fits one table of rows, and saves plain arrays.
 
     Attributes
     ----------
@@ -36,8 +69,18 @@ class Learner(Estimator, ABC):
         The mean loss of the held-out examples; None without any.
     """
 
-    needs_validation: ClassVar[bool] = True
-    """Whether held-out examples choose something: a penalty, or the number of trees."""
+    reads_features: ClassVar[bool] = True
+    saves: ClassVar[bool] = True
+    """Whether plain arrays can hold what it learned."""
+
+    def build(
+        self, schema: Schema, seeds: Sequence[int], towers: Sequence[str] = (TOWER,), *, drawn: bool = True
+    ) -> Network:
+        """Return room for the fitted models of all replicas."""
+        from unskew.learners.fitted import FittedLearners
+
+        require_types(self)
+        return FittedLearners(self, schema, len(seeds), tuple(towers))
 
     def fit(
         self,
@@ -58,7 +101,7 @@ class Learner(Estimator, ABC):
         seed
             Seed of whatever is drawn.
         """
-        self._check()
+        self.check()
         require_fit(examples, errors)
         self.errors_: Errors = errors
         self._fit(examples, validation, seed)
@@ -95,7 +138,12 @@ class Learner(Estimator, ABC):
         self._restore(arrays)
         return self
 
-    def _check(self) -> None:
+    def unfitted(self) -> Self:
+        """Return a learner with the same parameters."""
+        return type(self)(**self.get_params(deep=False))
+
+    def check(self) -> None:
+        """Raise a ParameterError for a parameter out of range."""
         require_types(self)
 
 
@@ -121,57 +169,3 @@ def mean_loss(examples: Examples, predicted: Floats, errors: Errors) -> float:
     else:
         losses = -(target * np.log(predicted) + (1.0 - target) * np.log1p(-predicted))
     return float(np.average(losses, weights=examples.weight))
-
-
-@dataclass(kw_only=True)
-class Blend(Learner):
-    """σ of the mean logit of several learners.
-
-    Each learner is fitted on the same examples. Linear models and trees err in different ways, and their mean
-    logit is better than either on most logs with features. With squared errors it is the mean prediction.
-
-    Parameters
-    ----------
-    learners
-        At least one.
-    """
-
-    name: ClassVar[str] = "blend"
-    learners: tuple[Learner, ...] = ()
-
-    def _check(self) -> None:
-        require(bool(self.learners), "a blend of no learners", "give learners=(Linear(), Trees())")
-        for learner in self.learners:
-            learner._check()
-
-    def _fit(self, examples: Examples, validation: Examples | None, seed: int) -> None:
-        self.fitted_ = [
-            type(learner)(**learner.get_params(deep=False)).fit(
-                examples, validation=validation, errors=self.errors_, seed=seed
-            )
-            for learner in self.learners
-        ]
-
-    def _margin(self, rows: Table) -> Floats:
-        predicted = [learner.predict(rows) for learner in self.fitted_]
-        return np.asarray(np.mean([logit(p) if self.errors_ == "ce" else p for p in predicted], axis=0))
-
-    def arrays(self) -> Arrays:
-        """Return the arrays of all learners, by their numbers."""
-        return {
-            f"{number}.{name}": values
-            for number, learner in enumerate(self.fitted_)
-            for name, values in learner.arrays().items()
-        }
-
-    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self.fitted_ = []
-        for number, learner in enumerate(self.learners):
-            prefix = f"{number}."
-            own = {
-                name.removeprefix(prefix): values
-                for name, values in arrays.items()
-                if name.startswith(prefix)
-            }
-            new = type(learner)(**learner.get_params(deep=False))
-            self.fitted_.append(new.restore(own, self.errors_))

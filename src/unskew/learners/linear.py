@@ -14,7 +14,8 @@ from scipy.special import expit
 
 from unskew.base.errors import TrainingError
 from unskew.base.estimator import require_above, require_whole
-from unskew.learners.learner import Arrays, Learner, mean_loss
+from unskew.base.registry import register
+from unskew.learners.learner import Arrays, TableLearner, mean_loss
 from unskew.learners.table import Examples, Floats, Table
 
 RIDGES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
@@ -36,18 +37,22 @@ GREATEST_GRADIENT = 1.0
 
 ROWS_AT_ONCE = 1 << 18
 
+MOST_PRODUCTS = 256
+"""Products of a user's and an item's numbers; of more none enters."""
 
+
+@register(order=110)
 @dataclass(kw_only=True)
-class Linear(Learner):
+class Linear(TableLearner):
     r"""p̂(x) = σ(c + Σ_f β_f[code_f] + γᵀ z), at the least penalised cross-entropy.
 
     .. math:: \min \sum_n w_n \, \mathrm{CE}(t_n, \hat p_n) + \frac{\lambda}{2} \left(\|\beta\|^2 +
               \|\gamma\|^2\right)
 
-    Every code of an id, a category and a bag has an effect (a bag's values share theirs); numbers enter
-    standardised and, so that an effect need not be a line, one-hot in bins of equal mass. Codes that training
-    never saw have the effect 0. Use it where effects add up, where codes are many and rows are few, and
-    beside :class:`Trees`, whose errors are different.
+    Every code of an id, a category and a bag has an effect (a bag's values share theirs); numbers z enter
+    standardised, as products of a user's with an item's and, so that an effect need not be a line, one-hot in
+    bins of equal mass. Codes that training never saw have the effect 0. Use it where effects add up, where
+    codes are many and rows are few, and beside :class:`Trees`, whose errors are different.
 
     Parameters
     ----------
@@ -55,14 +60,18 @@ class Linear(Learner):
         λ; ``"auto"`` takes the one of :data:`RIDGES` with the least loss on held-out rows.
     bins
         Bins of each number; 0 for the standardised numbers alone.
+    products
+        Whether the products of a user's numbers with an item's enter, up to :data:`MOST_PRODUCTS` of them.
     """
 
     name: ClassVar[str] = "linear"
     ridge: float | Literal["auto"] = "auto"
     bins: int = 16
+    products: bool = True
 
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        """Raise a ParameterError for a parameter out of range."""
+        super().check()
         require_whole(0, 255, bins=self.bins)
         if self.ridge != "auto":
             require_above(0, ridge=float(self.ridge))
@@ -76,8 +85,9 @@ class Linear(Learner):
         self.edges_ = np.empty((numbers.shape[1], 0))
         if self.bins:
             inner = np.linspace(0, 1, self.bins + 1)[1:-1]
-            self.edges_ = np.quantile(numbers, inner, axis=0).T.reshape(numbers.shape[1], -1)
+            self.edges_ = np.quantile(numbers, inner, axis=0).T.reshape(numbers.shape[1], len(inner))
         self.sizes_ = np.array([coded.field.size for coded in rows.coded])
+        self.products_ = self._products(rows)
         theta = np.zeros(1 + self._columns)
         mean = np.average(examples.target, weights=examples.weight)
         if self.errors_ == "ce":
@@ -144,11 +154,20 @@ class Linear(Learner):
             )
         return np.asarray(found.x * unit)
 
+    def _products(self, rows: Table) -> NDArray[np.int64]:
+        """Return the numbers of users and of items whose products enter ``[2, products]``."""
+        roles = [field.role for field in rows.schema.features if field.is_number for _ in range(field.width)]
+        of_users, of_items = (np.flatnonzero(np.array(roles) == role) for role in ("user", "item"))
+        if not self.products or len(of_users) * len(of_items) > MOST_PRODUCTS:
+            return np.empty((2, 0), dtype=np.int64)
+        return np.stack([np.repeat(of_users, len(of_items)), np.tile(of_items, len(of_users))])
+
     @property
     def _columns(self) -> int:
         """Columns of the design."""
         numbers = len(self.mean_)
-        return int(self.sizes_.sum()) + numbers + numbers * (self.edges_.shape[1] + 1) * bool(self.bins)
+        binned = numbers * (self.edges_.shape[1] + 1) * bool(self.bins)
+        return int(self.sizes_.sum() + numbers + self.products_.shape[1] + binned)
 
     def _design(self, rows: Table) -> csr_array:
         """Return one-hot codes, bins and standardised numbers, as a sparse matrix."""
@@ -163,9 +182,11 @@ class Linear(Learner):
             values.append(np.where(known, shares, 0.0))
         at = int(starts[-1])
         if numbers:
-            columns.append(np.broadcast_to(at + np.arange(numbers), (n, numbers)))
-            values.append((rows.numbers - self.mean_) / self.scale_)
-            at += numbers
+            scaled = (rows.numbers - self.mean_) / self.scale_
+            both = scaled[:, self.products_[0]] * scaled[:, self.products_[1]]
+            values.append(np.hstack([scaled, both]))
+            columns.append(np.broadcast_to(at + np.arange(values[-1].shape[1]), values[-1].shape))
+            at += values[-1].shape[1]
         if numbers and self.bins:
             width = self.edges_.shape[1] + 1
             for number, edges in enumerate(self.edges_):
@@ -184,10 +205,10 @@ class Linear(Learner):
 
     def arrays(self) -> Arrays:
         """Return the coefficients, and how numbers are scaled and cut."""
-        names = ("theta", "mean", "scale", "edges", "sizes")
+        names = ("theta", "mean", "scale", "edges", "sizes", "products")
         return {name: getattr(self, f"{name}_") for name in names} | {"ridge": np.array(self.ridge_)}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        for name in ("theta", "mean", "scale", "edges", "sizes"):
+        for name in ("theta", "mean", "scale", "edges", "sizes", "products"):
             setattr(self, f"{name}_", np.asarray(arrays[name]))
         self.ridge_ = float(arrays["ridge"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.base.seeds import splitmix64, stream
+from unskew.data import Log
 from unskew.data.rows import Rows
 from unskew.data.schema import Field, Schema
 
@@ -86,17 +87,30 @@ class Examples(NamedTuple):
         return Examples(self.rows.take(rows), self.target[rows], self.weight[rows])
 
 
-def table_of(schema: Schema, rows: Rows, hashes: tuple[NDArray[np.int64], NDArray[np.int64]]) -> Table:
+def read_by_tables(log: Log, fields: Sequence[str] | None) -> Log:
+    """Return a log with what a learner of tables reads: its features, or those of the users and items."""
+    if log.features is None and (log.user_features is not None or log.item_features is not None):
+        log = log.with_features("auto")
+    return log if log.features is None else log.reading(fields)
+
+
+def table_of(
+    schema: Schema, rows: Rows, hashes: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+) -> Table:
     """Return rows ``[1, n]`` as plain arrays.
 
     Parameters
     ----------
     hashes
-        Hashes of the ids by the codes of users, and of items; whoever is not known has the last.
+        Hashes of the ids by the codes of users, and of items, the last for whoever is not known: for rows
+        that are dealt to folds.
     """
-    user, item = rows.user[0].numpy(), rows.item[0].numpy()
-    columns = [user[:, None], item[:, None], *([rows["codes"][0].numpy()] if "codes" in rows else [])]
-    numbers = rows["numbers"][0].numpy() if "numbers" in rows else np.empty((len(user), 0), np.float32)
-    of_user, of_item = (np.append(values, 0).view(np.uint64) for values in hashes)
-    key = of_user[user] + splitmix64(of_item)[item]
+    arrays = {name: rows[name][0].cpu().numpy() for name in rows}
+    user, item = arrays["user"], arrays["item"]
+    columns = [user[:, None], item[:, None], *([arrays["codes"]] if "codes" in arrays else [])]
+    numbers = arrays.get("numbers", np.empty((len(user), 0), np.float32))
+    key = np.zeros(len(user), dtype=np.uint64)
+    if hashes is not None:
+        of_user, of_item = (values.view(np.uint64) for values in hashes)
+        key = of_user[user] + splitmix64(of_item)[item]
     return Table(schema, np.hstack(columns).astype(np.int32), numbers, key)

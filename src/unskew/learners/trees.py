@@ -4,36 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.base.errors import DataError
 from unskew.base.estimator import require_above, require_whole
-from unskew.base.seeds import splitmix64
-from unskew.learners.learner import Arrays, Learner
-from unskew.learners.table import Coded, Examples, Floats, Table
-from unskew.learners.target_encoding import (
-    FOLDS,
-    Codes,
-    Encoding,
-    as_arrays,
-    combined,
-    from_arrays,
-)
-
-COUNTED = 64
-"""Fields with more codes than these also enter with the number of rows of a code."""
-
-SCREENED_ROWS = 50_000
-"""Of more rows than these a random sample decides which pairs of fields earn an encoding."""
-
-SCREENED_CELLS = 1 << 16
-"""Pairs of codes are hashed to so many cells while they are screened."""
-
-SURE = 4.0
-"""A pair earns its encoding where it lowers the out-of-fold loss by so many standard errors."""
+from unskew.base.registry import register
+from unskew.learners.encoded import EncodedLearner
+from unskew.learners.learner import Arrays
+from unskew.learners.table import Examples, Floats, Table
 
 MOST_BINS = 255
 """Bins of each input, the most that scikit-learn's trees have."""
@@ -46,30 +27,14 @@ UNTOLD = 100
 """Trees where no held-out rows choose their number."""
 
 
-BOTH, FIRST, SECOND = 0, 1, 2
-"""What the prior of a pair is made of: the effects of both fields, which add up, or one of them alone, where
-it tells the other."""
-
-
-class Pair(NamedTuple):
-    """Two fields whose codes are encoded together."""
-
-    first: int
-    second: int
-    prior: int
-    key: Codes
-    """The pairs of codes that training had, rising."""
-
-
+@register(order=120)
 @dataclass(kw_only=True)
-class Trees(Learner):
+class Trees(EncodedLearner):
     r"""Gradient boosting of p̂ = σ(Σ_m f_m(x)) with trees f_m, on numbers and smoothed means of the target.
 
-    Every id, category and bag enters with the mean target of its code, :class:`Encoding`, counted on other
-    folds than the row's own: a code tells a row nothing of its own target. Codes that training never saw are
-    at the prior. Pairs of fields enter likewise where this lowers the out-of-fold loss for certain; their
-    prior is what both fields say by themselves. The number of trees is the best on held-out rows. Trees are
-    scikit-learn's ``HistGradientBoosting``. Use it for logs with features; with ids alone take a network.
+    Numbers enter as they are, ids, categories and bags as :class:`EncodedLearner` has them. The number of
+    trees is the best on held-out rows. Trees are scikit-learn's ``HistGradientBoosting``. Use it for logs
+    with features; with ids alone take a network.
 
     Parameters
     ----------
@@ -78,8 +43,6 @@ class Trees(Learner):
         fewest rows of a leaf and the penalty of leaf values.
     patience
         Boosting ends after so many trees without a lower loss of held-out rows.
-    pairs
-        Pairs of fields that may have an encoding, at most; 0 for none.
     increasing, decreasing
         Numbers, by name, in which the prediction may only rise, or fall.
     """
@@ -91,27 +54,21 @@ class Trees(Learner):
     min_leaf: int = 40
     l2: float = 1.0
     patience: int = 20
-    pairs: int = 8
     increasing: tuple[str, ...] = ()
     decreasing: tuple[str, ...] = ()
 
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        """Raise a ParameterError for a parameter out of range."""
+        super().check()
         require_above(0, learning_rate=self.learning_rate)
         require_whole(1, max_trees=self.max_trees, min_leaf=self.min_leaf, patience=self.patience)
         require_whole(2, leaves=self.leaves)
-        require_whole(0, pairs=self.pairs)
 
     def _fit(self, examples: Examples, validation: Examples | None, seed: int) -> None:
         from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-        rows, target = examples.rows, examples.target
-        weight = examples.weight / examples.weight.mean()
-        self.prior_ = float(np.average(target, weights=weight))
-        fold = rows.folds(FOLDS, seed)
-        columns = self._encode(rows, target, weight, fold)
-        columns += self._encode_pairs(rows, target, weight, fold, seed)
-        inputs = self._joined(rows, columns)
+        target, weight = examples.target, examples.weight / examples.weight.mean()
+        inputs = self._encoded(examples, seed)
         edges = [_edges(column) for column in inputs.T]
         held_out: dict[str, Any] = {}
         if validation is not None and len(validation.target):
@@ -129,118 +86,20 @@ class Trees(Learner):
             l2_regularization=self.l2,
             early_stopping=bool(held_out),
             n_iter_no_change=self.patience,
-            monotonic_cst=self._monotonic(rows, len(columns)),
+            monotonic_cst=self._monotonic(examples.rows, inputs.shape[1]),
             random_state=seed % (1 << 32),
         )
         model.fit(_binned(inputs, edges), target, sample_weight=weight, **held_out)
         self._keep(model, edges)
 
-    def _encode(self, rows: Table, target: Floats, weight: Floats, fold: Codes) -> list[Floats]:
-        """Fit the encodings of all fields of codes, and return their columns for the training rows."""
-        self.encodings_: list[Encoding] = []
-        columns = []
-        for coded in rows.coded:
-            row, code = _values(coded)
-            share = weight[row] / _lengths(coded)[row]
-            encoding = Encoding.fit(code, coded.field.size, target[row], share, fold[row])
-            self.encodings_.append(encoding)
-            columns.append(_mean(row, encoding.cross_fitted(code, fold[row], self.prior_), len(rows)))
-            if coded.field.size > COUNTED:
-                columns.append(_mean(row, encoding.count(code, fold[row]), len(rows)))
-        return columns
-
-    def _encode_pairs(
-        self, rows: Table, target: Floats, weight: Floats, fold: Codes, seed: int
-    ) -> list[Floats]:
-        """Fit the encodings of the pairs that earn one, and return their columns for the training rows."""
-        self.pairs_: list[Pair] = []
-        self.pair_encodings_: list[Encoding] = []
-        columns = []
-        alone = {
-            number: encoding.cross_fitted(coded.codes[:, 0].astype(np.int64), fold, self.prior_)
-            for number, (coded, encoding) in enumerate(zip(rows.coded, self.encodings_, strict=True))
-            if coded.field.width == 1
-        }
-        for first, second, kind in self._earned(rows, target, weight, fold, alone, seed):
-            code = _pair_code(rows.coded[first], rows.coded[second])
-            key, place = np.unique(code, return_inverse=True)
-            prior = self._prior(alone[first], alone[second], kind)
-            encoding = Encoding.fit(place, len(key), target, weight, fold, prior)
-            self.pairs_.append(Pair(first, second, kind, key))
-            self.pair_encodings_.append(encoding)
-            columns.append(encoding.cross_fitted(place, fold, prior))
-        return columns
-
-    def _earned(
-        self,
-        rows: Table,
-        target: Floats,
-        weight: Floats,
-        fold: Codes,
-        alone: Mapping[int, Floats],
-        seed: int,
-    ) -> list[tuple[int, int, int]]:
-        """Return the pairs of fields whose encoding lowers the out-of-fold loss for certain, best first."""
-        some = np.arange(len(rows))
-        if len(rows) > SCREENED_ROWS:
-            some = np.random.default_rng(seed).choice(len(rows), SCREENED_ROWS, replace=False)
-        coded, t, w, f = rows.take(some).coded, target[some], weight[some], fold[some]
-        gains = []
-        for first, second in combinations(alone, 2) if self.pairs else ():
-            # The ids together are what folds hold out.
-            if (coded[first].field.kind, coded[second].field.kind) == ("id", "id"):
-                continue
-            hashed = splitmix64(_pair_code(coded[first], coded[second]).view(np.uint64))
-            code = (hashed % np.uint64(SCREENED_CELLS)).astype(np.int64)
-            priors = [self._prior(alone[first][some], alone[second][some], kind) for kind in range(3)]
-            losses = [w * self._loss(t, prior) for prior in priors]
-            kind = int(np.argmin([loss.mean() for loss in losses]))
-            encoding = Encoding.fit(code, SCREENED_CELLS, t, w, f, priors[kind])
-            gain = losses[kind] - w * self._loss(t, encoding.cross_fitted(code, f, priors[kind]))
-            if gain.mean() > SURE * gain.std() / np.sqrt(len(gain)):
-                gains.append((gain.mean(), (first, second, kind)))
-        return [pair for _, pair in sorted(gains, reverse=True)[: self.pairs]]
-
-    def _prior(self, first: Floats, second: Floats, kind: int) -> Floats:
-        """Return what two fields say without their pair."""
-        if kind == BOTH:
-            return combined(first, second, self.prior_, logits=self.errors_ == "ce")
-        return first if kind == FIRST else second
-
-    def _loss(self, target: Floats, expected: Floats) -> Floats:
-        if self.errors_ == "squared":
-            return np.asarray((target - expected) ** 2)
-        p = np.clip(expected, 1e-6, 1.0 - 1e-6)
-        return np.asarray(-(target * np.log(p) + (1.0 - target) * np.log1p(-p)))
-
-    def _inputs(self, rows: Table) -> Floats:
-        """Return what the trees read of new rows."""
-        columns, alone = [], {}
-        for number, (coded, encoding) in enumerate(zip(rows.coded, self.encodings_, strict=True)):
-            row, code = _values(coded)
-            alone[number] = _mean(row, encoding.known(code, self.prior_), len(rows))
-            columns.append(alone[number])
-            if coded.field.size > COUNTED:
-                columns.append(_mean(row, encoding.count(code), len(rows)))
-        for (first, second, kind, key), encoding in zip(self.pairs_, self.pair_encodings_, strict=True):
-            code = _pair_code(rows.coded[first], rows.coded[second])
-            place = np.minimum(np.searchsorted(key, code), len(key) - 1)
-            prior = self._prior(alone[first], alone[second], kind)
-            columns.append(encoding.known(np.where(key[place] == code, place, -1), prior))
-        return self._joined(rows, columns)
-
-    @staticmethod
-    def _joined(rows: Table, columns: list[Floats]) -> Floats:
-        return np.column_stack([rows.numbers.astype(np.float64), *columns])
-
-    def _monotonic(self, rows: Table, encoded: int) -> list[int]:
+    def _monotonic(self, rows: Table, width: int) -> list[int]:
         """Return 1, −1 or 0 for each column: whether the prediction may only rise or fall in it."""
         signs = []
         for field in rows.schema.features:
             if field.is_number:
                 sign = (field.name in self.increasing) - (field.name in self.decreasing)
                 signs += [sign] + [0] * (field.width - 1)
-        return signs + [0] * encoded
+        return signs + [0] * (width - len(signs))
 
     def _keep(self, model: Any, edges: list[Floats]) -> None:
         """Keep the fitted trees as arrays, their thresholds as values of the inputs instead of bins."""
@@ -250,6 +109,8 @@ class Trees(Learner):
         splits = self.nodes_["is_leaf"] == 0
         place = starts[self.nodes_["feature_idx"][splits]] + self.nodes_["num_threshold"][splits].astype(int)
         self.nodes_["num_threshold"][splits] = np.concatenate(edges)[place]
+        for side in ("left", "right"):
+            self.nodes_[side] = self.nodes_[side].astype(np.int64)
         self.tree_sizes_ = np.array([len(tree) for tree in trees])
         self.baseline_ = float(np.ravel(model._baseline_prediction)[0])
         self._build()
@@ -259,6 +120,7 @@ class Trees(Learner):
         from sklearn.ensemble._hist_gradient_boosting.common import PREDICTOR_RECORD_DTYPE
         from sklearn.ensemble._hist_gradient_boosting.predictor import TreePredictor
 
+        self._require_trees()
         nodes = np.zeros(len(self.nodes_["value"]), dtype=PREDICTOR_RECORD_DTYPE)
         for name in NODE:
             nodes[name] = self.nodes_[name]
@@ -268,42 +130,51 @@ class Trees(Learner):
             for tree in np.split(nodes, np.cumsum(self.tree_sizes_)[:-1])
         ]
 
+    def _require_trees(self) -> None:
+        """Raise a DataError for arrays that are no trees: walking them might never end, or leave memory."""
+        size, start = (
+            np.repeat(values, self.tree_sizes_)
+            for values in (self.tree_sizes_, np.cumsum(self.tree_sizes_) - self.tree_sizes_)
+        )
+        own = np.arange(len(size)) - start
+        splits = self.nodes_["is_leaf"] == 0
+        whole = all(len(values) == len(size) for values in self.nodes_.values()) and len(size) > 0
+        if not whole or not all(
+            (own[splits] < child).all() and (child < size[splits]).all() and (feature >= 0).all()
+            for side in ("left", "right")
+            for child, feature in ((self.nodes_[side][splits], self.nodes_["feature_idx"][splits]),)
+        ):
+            raise DataError("the trees are damaged", remedy="save the model again")
+
     def _margin(self, rows: Table) -> Floats:
         margin = np.full(len(rows), self.baseline_)
         no_categories, no_places = np.zeros((0, 8), dtype=np.uint32), np.zeros(0, dtype=np.uint32)
         for at, block in rows.blocks(ROWS_AT_ONCE):
             inputs = np.ascontiguousarray(self._inputs(block))
+            if self.nodes_["feature_idx"].max() >= inputs.shape[1]:
+                raise DataError("the trees read other fields than these", remedy="save the model again")
             for tree in self._predictors:
                 margin[at] += tree.predict(inputs, no_categories, no_places, 1)
         return margin
 
+    def depth(self) -> int:
+        """Return the number of splits on the longest way to a leaf."""
+        depth = np.zeros(len(self.nodes_["value"]), dtype=int)
+        starts = np.repeat(np.cumsum(self.tree_sizes_) - self.tree_sizes_, self.tree_sizes_)
+        for node in np.flatnonzero(self.nodes_["is_leaf"] == 0):
+            for side in ("left", "right"):
+                depth[starts[node] + self.nodes_[side][node]] = depth[node] + 1
+        return int(depth.max())
+
     def arrays(self) -> Arrays:
-        """Return encodings, pairs and trees."""
-        numbers = {"prior": np.array(self.prior_), "baseline": np.array(self.baseline_)}
-        groups = {"encoding": self.encodings_, "pair_encoding": self.pair_encodings_}
-        encodings = {
-            f"{group}_{name}": values
-            for group, fitted in groups.items()
-            for name, values in as_arrays(fitted).items()
-        }
-        pairs = {
-            "pairs": np.array([pair[:3] for pair in self.pairs_], dtype=np.int64),
-            "pair_key": np.concatenate([np.empty(0, np.int64), *(pair.key for pair in self.pairs_)]),
-        }
+        """Return encodings and trees."""
         nodes = {f"node_{name}": values for name, values in self.nodes_.items()}
-        return {**numbers, **encodings, **pairs, **nodes, "tree_sizes": self.tree_sizes_}
+        trees = {"baseline": np.array(self.baseline_), "tree_sizes": self.tree_sizes_}
+        return {**self._encoding_arrays(), **trees, **nodes}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self.prior_, self.baseline_ = float(arrays["prior"]), float(arrays["baseline"])
-        self.encodings_, self.pair_encodings_ = (
-            from_arrays(
-                {name: arrays[f"{group}_{name}"] for name in ("sums", "weights", "smoothing", "sizes")}
-            )
-            for group in ("encoding", "pair_encoding")
-        )
-        keys = np.split(arrays["pair_key"], np.cumsum(arrays["pair_encoding_sizes"])[:-1])
-        pairs = np.asarray(arrays["pairs"]).reshape(-1, 3).tolist()
-        self.pairs_ = [Pair(a, b, kind, key) for (a, b, kind), key in zip(pairs, keys, strict=False)]
+        self._restore_encodings(arrays)
+        self.baseline_ = float(arrays["baseline"])
         self.nodes_ = {name: np.asarray(arrays[f"node_{name}"]) for name in NODE}
         self.tree_sizes_ = np.asarray(arrays["tree_sizes"])
         self._build()
@@ -321,26 +192,3 @@ def _binned(inputs: Floats, edges: list[Floats]) -> Floats:
         np.searchsorted(ends, column, side="left") for ends, column in zip(edges, inputs.T, strict=True)
     ]
     return np.column_stack(columns).astype(np.float64)
-
-
-def _values(coded: Coded) -> tuple[Codes, Codes]:
-    """Return the row and the code of every value of a field."""
-    row, slot = np.nonzero((coded.codes >= 0) & (coded.codes < coded.field.size))
-    return row, coded.codes[row, slot].astype(np.int64)
-
-
-def _lengths(coded: Coded) -> Floats:
-    """Return how many values each row has."""
-    return np.asarray((coded.codes >= 0).sum(axis=1), dtype=np.float64)
-
-
-def _mean(row: Codes, values: Floats, n: int) -> Floats:
-    """Return the mean of each row's values."""
-    if len(row) == n:
-        return values
-    return np.bincount(row, values, n) / np.maximum(np.bincount(row, minlength=n), 1)
-
-
-def _pair_code(first: Coded, second: Coded) -> Codes:
-    """Return one code for two."""
-    return first.codes[:, 0].astype(np.int64) * second.field.size + second.codes[:, 0]

@@ -19,7 +19,7 @@ from unskew.base.progress import SILENT, Progress
 from unskew.calibration.recalibration import FOLDS
 from unskew.data import Log, require_log
 from unskew.debias import METHODS, Debiaser
-from unskew.learners import Backbone, NeuMF
+from unskew.learners import Learner, NeuMF
 from unskew.metrics.paired_users import require_paired
 from unskew.offpolicy import compare
 from unskew.offpolicy.decision import BASELINE, ClickEvidence, Decision, RandomSample, decide, mean_paired
@@ -357,7 +357,7 @@ class Auto(Estimator):
 
     name: ClassVar[str] = "auto"
 
-    backbone: Backbone = field(default_factory=NeuMF)
+    backbone: Learner = field(default_factory=NeuMF)
     candidates: tuple[str, ...] | None = None
     grid: bool = True
     members: int = 5

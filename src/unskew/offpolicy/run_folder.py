@@ -61,7 +61,7 @@ def compare_run(
         raise RunFolderError(
             "has no propensities to weigh held-out clicks by: its method used its own click tower",
             where=str(folder),
-            remedy="run it again with --propensity logistic",
+            remedy="run it again with --propensity linear",
         )
     options = {"p_min": p_min, **options}
     chosen = {name: load_model(saved, name, device=device) for name in models or known}

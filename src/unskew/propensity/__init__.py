@@ -6,17 +6,16 @@ from typing import Any
 
 from unskew.base.errors import ParameterError
 from unskew.base.registry import BACKBONES, PROPENSITIES
-from unskew.propensity.choice import Choice, Tried, choose_propensity
+from unskew.learners import Backbone
+from unskew.propensity.choice import Choice, Tried, choose_propensity, default_candidates
 from unskew.propensity.column import ColumnPropensity
 from unskew.propensity.crossfit import logit_offset
 from unskew.propensity.given import InSampleWarning
-from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.network import Propensity
 from unskew.propensity.popularity import PopularityPropensity
 from unskew.propensity.position import PositionPropensity
 from unskew.propensity.propensity import BasePropensity
-from unskew.propensity.sklearn_classifier import BoostedPropensity, SklearnPropensity
 from unskew.propensity.storage import load_propensity
 from unskew.propensity.uncertainty import (
     UNCERTAINTIES,
@@ -32,26 +31,25 @@ __all__ = [
     "PROPENSITIES",
     "UNCERTAINTIES",
     "BatchEnsembleMembers",
-    "BoostedPropensity",
     "Choice",
     "ColumnPropensity",
     "DeepEnsemble",
     "DualFocal",
     "InSampleWarning",
-    "LogisticPropensity",
     "MCDropout",
     "NaiveBayesPropensity",
     "PopularityPropensity",
     "PositionPropensity",
     "Propensity",
-    "SklearnPropensity",
     "Tried",
     "Uncertainty",
     "choose_propensity",
+    "default_candidates",
     "load_propensity",
     "logit_offset",
     "make_propensity",
     "make_uncertainty",
+    "names_network",
     "registered_name",
 ]
 
@@ -61,8 +59,14 @@ def registered_name(name: str) -> str | None:
     return next((n for n in (name, name.replace("-", "_")) if n in BACKBONES or n in PROPENSITIES), None)
 
 
+def names_network(name: str) -> bool:
+    """Return whether a name is that of a network."""
+    known = registered_name(name)
+    return known in BACKBONES and issubclass(BACKBONES[str(known)], Backbone)
+
+
 def make_propensity(name: str, **params: Any) -> BasePropensity:
-    """A propensity by name: of a network by that of its backbone (``"neumf"``), or of a registered kind.
+    """Return a propensity by name: that of its learner (``"trees"``, ``"neumf"``), or of a registered kind.
 
     Examples
     --------

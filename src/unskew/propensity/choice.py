@@ -11,9 +11,7 @@ from typing import Any
 from unskew.base.errors import CollapseWarning, ParameterError, TrainingError
 from unskew.base.progress import SILENT, Progress
 from unskew.data import Log
-from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.network import Propensity
-from unskew.propensity.popularity import PopularityPropensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.training import resolve_device
 
@@ -63,6 +61,16 @@ class Choice:
         return {"chosen": self.name, "candidates": [asdict(each) for each in self.tried]}
 
 
+def default_candidates(log: Log) -> tuple[str, ...]:
+    """Return the names of the propensities that every log is tried with, beside a network.
+
+    Trees, and their mean logit with a linear model, read features; ids alone leave them little.
+    """
+    if log.features is None and log.user_features is None and log.item_features is None:
+        return ("linear", "popularity")
+    return ("linear", "trees", "blend", "popularity")
+
+
 def choose_propensity(
     log: Log,
     candidates: Mapping[str, BasePropensity] | None = None,
@@ -84,7 +92,7 @@ def choose_propensity(
     Parameters
     ----------
     candidates
-        By name, unfitted; by default logistic regression, popularity and NeuMF.
+        By name, unfitted; by default those of :func:`default_candidates` and NeuMF.
     most_work
         Rows × parameters; :data:`MOST_WORK` by default.
 
@@ -92,17 +100,15 @@ def choose_propensity(
     --------
     >>> import unskew as us
     >>> log = us.load("synthetic", n_users=60, n_items=50, density=0.2).train
-    >>> kinds = {"logistic": us.LogisticPropensity(), "popularity": us.PopularityPropensity()}
+    >>> kinds = {"linear": us.Propensity(backbone=us.Linear()), "popularity": us.PopularityPropensity()}
     >>> choice = us.choose_propensity(log, kinds)
     >>> choice.name, [each.name for each in choice.tried]
-    ('logistic', ['logistic', 'popularity'])
+    ('linear', ['linear', 'popularity'])
     """
     if candidates is None:
-        candidates = {
-            "logistic": LogisticPropensity(),
-            "popularity": PopularityPropensity(),
-            "neumf": Propensity(),
-        }
+        from unskew.propensity import make_propensity
+
+        candidates = {name: make_propensity(name) for name in (*default_candidates(log), "neumf")}
     if not candidates:
         raise ParameterError("there is no candidate", remedy="give at least one propensity")
     limit = MOST_WORK[resolve_device(device).type] if most_work is None else most_work

@@ -96,7 +96,7 @@ class NaiveBayesPropensity(BasePropensity):
         """Refused: the propensity of a pair depends on its conversion, which only clicks tell."""
         raise ParameterError(
             "naive Bayes knows propensities of pairs whose conversion is known, not of all of D",
-            remedy="use LogisticPropensity or Propensity for methods that need them on every pair",
+            remedy="use Propensity for methods that need them on every pair",
         )
 
     def _check(self) -> None:

@@ -23,7 +23,9 @@ from unskew.base.estimator import (
 from unskew.base.progress import Progress
 from unskew.base.seeds import stream
 from unskew.data import Log, Rows, Schema
-from unskew.learners import Backbone, Network, NeuMF
+from unskew.learners import Learner, Network, NeuMF, TableLearner
+from unskew.learners.fitted import FittedLearners, restored, state_of
+from unskew.learners.table import Examples, read_by_tables, table_of
 from unskew.propensity.crossfit import (
     STOP,
     TRAIN,
@@ -34,6 +36,7 @@ from unskew.propensity.crossfit import (
     logit_offset,
     resolve_ratio,
 )
+from unskew.propensity.per_replica import MOST_CELLS, ReplicaCells
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.uncertainty import DualFocal, Uncertainty, make_uncertainty
 from unskew.training import (
@@ -52,6 +55,7 @@ from unskew.training import (
     resolve_device,
     train,
 )
+from unskew.training.checkpoint import checkpoint_in_effect
 from unskew.training.inference import logits, probability_moments
 from unskew.training.memory import replicas_at_once, size_of
 from unskew.training.samplers import is_large, share_of_unclicked
@@ -107,11 +111,11 @@ class Propensity(BasePropensity):
     """p̃(u, i) = q(σ(g_φ(u, i))): how likely each pair of the population was to be clicked.
 
     g_φ is ``backbone``, trained by L_g = −mean_D [o·log p̂ + (1 − o)·log(1 − p̂)] over the cells of D; q is
-    ``calibrator``, fitted on cells that trained nothing. The networks of all seeds, folds and members train
-    in one stacked loop; each stops early on held-out cells of its own.
-
-    Use it by default. Where features tell who sees what, or the log is small, compare it with
-    :class:`unskew.LogisticPropensity`.
+    ``calibrator``, fitted on cells that trained nothing. Any learner will do: :class:`unskew.Linear`,
+    :class:`unskew.Trees` and their :class:`unskew.Blend` where features tell who sees what or the log is
+    small, a network where ids do. The networks of all seeds, folds and members train in one stacked loop;
+    each stops early on held-out cells of its own. Other learners are fitted one after another, and the same
+    cells choose how strongly they are regularised.
 
     Parameters
     ----------
@@ -122,7 +126,7 @@ class Propensity(BasePropensity):
         their logit offset is undone. ``fields`` names the features that it reads, of a log that has them, or
         with a minus in front (``"-price"``) those that it does not read; None for all, ``()`` for ids alone.
     backbone
-        The network.
+        The learner. What follows, but for calibrating and folds, is of networks alone.
     uncertainty
         :class:`MCDropout`, :class:`DeepEnsemble`, :class:`BatchEnsembleMembers` or :class:`DualFocal`; its
         mean is the score that is calibrated, its spread is :meth:`predict_spread_each`.
@@ -149,7 +153,7 @@ class Propensity(BasePropensity):
     makers: ClassVar[Mapping[str, Callable[..., Any]]] = {"uncertainty": make_uncertainty}
     facts: ClassVar[Mapping[str, type]] = {"offset_": float}
 
-    backbone: Backbone = field(default_factory=NeuMF)
+    backbone: Learner = field(default_factory=NeuMF)
     uncertainty: Uncertainty | None = None
     label_smoothing: float = 0.0
     epochs: int = 50
@@ -166,6 +170,8 @@ class Propensity(BasePropensity):
         table trained by touched rows. A row counts for at least :data:`LEAST_OF_ROW` parameters. Early
         stopping most often needs a fifth of it.
         """
+        if not self.has_network:
+            return 0.0
         design, ratio = self._design(), resolve_ratio(self.negatives, log.population_size, self.most_cells)
         cells = log.population_size if ratio is None else round((1 + ratio) * log.n_clicks)
         rows = cells * float((design.roles == TRAIN).double().mean(1).sum()) * self.method().stacked_members()
@@ -182,11 +188,16 @@ class Propensity(BasePropensity):
         spread = self.predict_both_each(log).spread
         return np.zeros((len(self.seeds_), len(log))) if spread is None else spread
 
+    @property
+    def has_network(self) -> bool:
+        """Whether its models are networks, which train in one loop."""
+        return not isinstance(self.backbone, TableLearner)
+
     def method(self) -> Uncertainty:
         """The uncertainty method; one that changes nothing if there is none."""
         return self.uncertainty or Uncertainty()
 
-    def trained_backbone(self) -> Backbone:
+    def trained_backbone(self) -> Learner:
         """The backbone as the uncertainty method has it."""
         return self.method().backbone(self.backbone)
 
@@ -200,6 +211,9 @@ class Propensity(BasePropensity):
         """As the backbone does."""
         return self.backbone.reads_features
 
+    def _read_alone(self, log: Log) -> Log:
+        return super()._read_alone(log) if self.has_network else read_by_tables(log, self.fields)
+
     def _stack(self) -> NetworkStack:
         assert isinstance(self.scorer_, NetworkStack)
         return self.scorer_
@@ -208,6 +222,13 @@ class Propensity(BasePropensity):
         super()._check()
         require_types(self)
         self.method().check()
+        if isinstance(self.backbone, TableLearner):
+            self.backbone.check()
+            require(
+                self.uncertainty is None and self.label_smoothing == 0.0,
+                f"uncertainty and label_smoothing are of networks, and {self.backbone.name} is none",
+                "leave them out, or use a network such as NeuMF()",
+            )
         require_at_least(1, epochs=self.epochs, batch_size=self.batch_size, checks=self.checks)
         require_schedule(self.learning_rate, self.weight_decay, self.patience)
         require_in("[0, 1)", label_smoothing=self.label_smoothing)
@@ -216,7 +237,10 @@ class Propensity(BasePropensity):
         return SplitDesign.of(self.crossfit)
 
     def _device(self, device: str) -> torch.device:
-        return resolve_device(device)
+        return resolve_device(device) if self.has_network else torch.device("cpu")
+
+    def _most_cells(self) -> int:
+        return self.most_cells if self.has_network else MOST_CELLS
 
     def _most_held_out(self) -> int:
         networks = self.replicas_ * self.method().stacked_members()
@@ -230,6 +254,8 @@ class Propensity(BasePropensity):
         return [stream(s, purpose, k, m) for s in self.seeds_ for k in folds for m in members]
 
     def _untrained(self, schema: Schema) -> Network:
+        if isinstance(self.backbone, TableLearner) and not self.backbone.saves:
+            self.backbone.arrays()
         return self._networks(schema, self._seeds("propensity"), drawn=False)
 
     def _networks(self, schema: Schema, seeds: Sequence[int], *, drawn: bool = True) -> Network:
@@ -253,6 +279,8 @@ class Propensity(BasePropensity):
 
         Each of several processes trains some of the networks.
         """
+        if isinstance(self.backbone, TableLearner):
+            return self._train_tables(self.backbone, progress)
         self.offset_ = self._offset()
         assert self.log_ is not None
         schema, seeds = self.log_.schema, self._seeds("propensity")
@@ -289,6 +317,73 @@ class Propensity(BasePropensity):
                 state[name][processes.share_of(rank, len(seeds))] = values.to(self.device_)
         self.history_ = join_histories([History(**history) for history, _ in parts if history is not None])
         return NetworkStack(whole, self.method(), self.offset_)
+
+    def _train_tables(self, learner: TableLearner, progress: Progress) -> Scorer:
+        """Fit one model per replica; each of several processes fits some of them.
+
+        Sampled negatives have the weight 1/w, w the share of them that is kept, so that there is no offset.
+        """
+        self.offset_, self.history_ = 0.0, History()
+        for role in (TRAIN, STOP):
+            self.cells_.require_clicks(role)
+        # What no file holds cannot be sent either: then every process fits all.
+        shared = processes.world() > 1 and learner.saves
+        own = processes.share(self.replicas_) if shared else slice(0, self.replicas_)
+        tracker = progress.task("propensity", own.stop - own.start)
+        models: dict[int, TableLearner] = {}
+
+        def fit_own() -> processes.Packed:
+            for number in range(own.start, own.stop):
+                models[number] = self._fitted_table(learner, number)
+                tracker.advance()
+            return None, state_of(models) if shared else {}
+
+        assert self.log_ is not None
+        fitted = FittedLearners(learner, self.log_.schema, self.replicas_, ("prediction",))
+        if shared:
+            parts = processes.exchange(fit_own)
+            fitted.load_state_dict({name: values for _, state in parts for name, values in state.items()})
+        else:
+            fit_own()
+            fitted.models = list(models.values())
+        tracker.finish()
+        return NetworkStack(fitted, self.method(), self.offset_)
+
+    def _fitted_table(self, learner: TableLearner, number: int) -> TableLearner:
+        """Return the model of a replica: fitted, or as a checkpoint has it."""
+        checkpoint = checkpoint_in_effect() if learner.saves else None
+        call = None if checkpoint is None else checkpoint.call({**self.about_training(), "replica": number})
+        if call is not None and (done := call.done()) is not None:
+            return restored(learner, done.tensors, "0.")
+        replica = ReplicaCells(self.cells_, number, self.name)
+        model = learner.unfitted().fit(
+            self._training_examples(replica),
+            validation=self._held_out_examples(number),
+            seed=replica.seed,
+        )
+        if call is not None:
+            call.finish({}, state_of({0: model}))
+        return model
+
+    def _training_examples(self, replica: ReplicaCells) -> Examples:
+        """Return the training cells of a replica, with their clicks."""
+        cells = replica.training(self.ratio_)
+        weight = np.where(cells.click > 0, 1.0, np.exp(-replica.offset(self.ratio_)))
+        return self._examples(torch.as_tensor(cells.cell), cells.click, weight)
+
+    def _held_out_examples(self, replica: int) -> Examples:
+        """Return the cells that a replica stops on."""
+        cells, weight = (part[0] for part in self.cells_.held_out(STOP, [replica], self._most_held_out()))
+        cells, weight = cells[weight > 0], weight[weight > 0]
+        click = self.cells_.population.click(cells)
+        return self._examples(cells, click.double().numpy(), weight.double().numpy())
+
+    def _examples(self, cells: Tensor, click: Floats, weight: Floats) -> Examples:
+        assert self.log_ is not None
+        hashes = self.folds_.hashes
+        rows = self.cells_.population.rows(cells[None])
+        table = table_of(self.log_.schema, rows, (hashes.user.numpy(), hashes.item.numpy()))
+        return Examples(table, click.astype(np.float64), weight.astype(np.float64))
 
     def _offset(self) -> float:
         """log w of sampled negatives; 0 where training is over all of D."""

@@ -16,14 +16,15 @@ from torch.nn import Module
 
 from unskew.base.columns import number_column
 from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import require, require_above
 from unskew.base.plain_text import listed
 from unskew.base.progress import Progress
 from unskew.base.registry import register
 from unskew.data import Log, Rows, Schema
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
-from unskew.propensity.logistic import Inputs, Likelihood, LogisticPropensity, LogitModel
-from unskew.propensity.per_replica import PerReplica, ReplicaCells, TrainingCells, room_for
-from unskew.propensity.propensity import HeldOutCells
+from unskew.propensity.likelihood import Inputs, Likelihood, LogitModel, scaled, with_ones
+from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, TrainingCells, room_for
+from unskew.propensity.propensity import BasePropensity, HeldOutCells
 
 FIELD = "position"
 """The field of rows that holds positions."""
@@ -34,15 +35,16 @@ PSEUDO_ROWS = 0.5
 
 @register(order=35)
 @dataclass(kw_only=True)
-class PositionPropensity(LogisticPropensity):
+class PositionPropensity(BasePropensity):
     r"""p̂ = θ_k · γ(u, i): a position k is examined with probability θ_k, and a pair clicked if relevant.
 
     .. math:: \gamma(u, i) = \sigma(c + a_u + b_i + x_u^\top W y_i), \qquad \theta_{k_1} = 1, \qquad
               \min -\sum_{D_{\text{train}}} \left[o \log \theta_k \gamma
               + (1 - o) \log (1 - \theta_k \gamma)\right] + \text{penalty}
 
-    The position-based model of clicks. γ and its penalty are those of :class:`LogisticPropensity`; θ and γ
-    are fitted together, by the gradient of the likelihood. θ is relative to the first (smallest) position,
+    The position-based model of clicks. a and b are one number per user and item, x and y are 1 and the
+    features of users and items, and all of these but c are penalised by λ/2·‖·‖². θ and γ are fitted
+    together, by the gradient of the likelihood. θ is relative to the first (smallest) position,
     which is taken to be examined at least as often as any other. :meth:`predict` is P(click = 1), out of fold
     and calibrated, as of every propensity; :attr:`examination_` is the curve θ, and
     :meth:`predict_examination` θ of rows. 1/p̂ undoes position and relevance, 1/θ the position alone.
@@ -63,8 +65,11 @@ class PositionPropensity(LogisticPropensity):
         unclicked ones would not follow the product.
     position
         The column of the log with the positions, numbers of any size; each is a category.
-    ids, features, interactions, penalty
-        Of γ, as in :class:`LogisticPropensity`.
+    ids, features, interactions
+        What γ is made of: effects of ids, of ``user_features`` and ``item_features`` of the log, and of all
+        products of a user's feature with an item's.
+    penalty
+        λ, as scikit-learn's 1/C.
 
     Attributes
     ----------
@@ -86,8 +91,20 @@ class PositionPropensity(LogisticPropensity):
     """
 
     name: ClassVar[str] = "position"
-    facts: ClassVar[Mapping[str, type]] = {**LogisticPropensity.facts, "places_": int}
+    most_cells: ClassVar[int] = MOST_CELLS
+    facts: ClassVar[Mapping[str, type]] = {"columns_": int, "places_": int}
     position: str = "position"
+    ids: bool = True
+    features: bool = True
+    interactions: bool = True
+    penalty: float = 1.0
+
+    def _check(self) -> None:
+        super()._check()
+        require_above(0, penalty=self.penalty)
+        require(
+            self.ids or self.features, "ids and features cannot both be left out", "give one of them as True"
+        )
 
     @property
     def positions_(self) -> Floats:
@@ -100,11 +117,6 @@ class PositionPropensity(LogisticPropensity):
         """θ of each position."""
         self._require_fitted("scorer_")
         return np.asarray(np.mean([model.examination for model in self._models()], axis=0))
-
-    @property
-    def reads_features(self) -> bool:
-        """No: beside the position it reads the tables of users and items alone."""
-        return False
 
     def predict_examination(self, log: Log) -> Floats:
         """θ of the position of each row of a log: how likely it was to be examined, relative to the first."""
@@ -149,6 +161,28 @@ class PositionPropensity(LogisticPropensity):
             reads=FIELD,
             about=self.about_training,
         )
+
+    def _inputs(self) -> Inputs:
+        """Return what the logit of γ is made of."""
+        log = self.log_
+        assert log is not None
+        given = (log.user_features, log.item_features) if self.features else (None, None)
+        if not self.ids and given == (None, None):
+            raise DataError(
+                "the log has no features of users or items, and ids are left out",
+                remedy="give the log user_features= or item_features=, or use ids=True",
+            )
+        left, right = (
+            scaled(with_ones(np.empty((size, 0)) if each is None else each.values.astype(np.float64)))
+            for each, size in zip(given, (log.n_users, log.n_items), strict=True)
+        )
+        self.columns_ = right.shape[1] + 2
+        free = np.ones((left.shape[1], right.shape[1]), dtype=bool)
+        # The constant is c, which has no penalty.
+        free[0, 0] = False
+        if not self.interactions:
+            free[1:, 1:] = False
+        return Inputs(left, right, free)
 
     def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
         assert self.log_ is not None

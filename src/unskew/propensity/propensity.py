@@ -248,7 +248,7 @@ class BasePropensity(Estimator, ABC):
         self.given_log_ = log
         self.cells_ = DealtCells(Population(log, self.device_), self.folds_)
         population = self.cells_.population
-        self.ratio_ = resolve_ratio(self.negatives, population.size, self.most_cells)
+        self.ratio_ = resolve_ratio(self.negatives, population.size, self._most_cells())
         if self.ratio_ is not None and is_large(population):
             # There are no more unclicked rows than these.
             self.ratio_ = self.ratio_ if share_of_unclicked(population, self.ratio_) < 1.0 else None
@@ -469,6 +469,10 @@ class BasePropensity(Estimator, ABC):
     def _design(self) -> SplitDesign:
         """Return which cells have which role: nothing is stopped early."""
         return SplitDesign.of(self.crossfit, stops=False)
+
+    def _most_cells(self) -> int:
+        """Return the number of cells above which ``negatives="auto"`` samples."""
+        return self.most_cells
 
     def _device(self, device: str) -> torch.device:
         """Return where the models are."""

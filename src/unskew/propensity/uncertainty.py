@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unskew.base.errors import ParameterError
 from unskew.base.estimator import Estimator, require, require_above, require_at_least, require_choice
-from unskew.learners import Backbone, Network
+from unskew.learners import Backbone, Learner, Network
 from unskew.learners.backbone import DropoutLayers
 from unskew.learners.batch_ensemble import BatchEnsemble
 from unskew.training.means import cross_entropy
@@ -51,7 +51,7 @@ class Uncertainty(Estimator):
         """Which dropout is active in those passes."""
         return "all"
 
-    def backbone(self, backbone: Backbone) -> Backbone:
+    def backbone(self, backbone: Learner) -> Learner:
         """The network to train instead."""
         return backbone
 
@@ -138,8 +138,9 @@ class BatchEnsembleMembers(Uncertainty):
     members: int = 10
     init: Literal["signs", "normal"] = "signs"
 
-    def backbone(self, backbone: Backbone) -> Backbone:
+    def backbone(self, backbone: Learner) -> Learner:
         """The backbone with members."""
+        assert isinstance(backbone, Backbone)
         return BatchEnsemble(base=backbone, members=self.members, init=self.init)
 
 

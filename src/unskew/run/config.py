@@ -131,9 +131,9 @@ class PropensityConfig(Settings):
     """The propensity, its calibrator and its folds."""
 
     kind: str = option("auto", flag="--propensity")
-    """auto (the best of logistic, popularity and the backbone on held-out clicks), a backbone, logistic,
-    popularity, gbm, position, naive-bayes, or a column of the files. With auto, methods with a click
-    tower, such as escm2-dr, use their own."""
+    """auto (the best of linear, popularity, the backbone and, with features, trees and their blend on
+    held-out clicks), linear, trees, blend, a network, popularity, position, naive-bayes, or a column of
+    the files. With auto, methods with a click tower, such as escm2-dr, use their own."""
     calibrator: str | None = option(None)
     """The calibrator, or none [auto; with --protocol paper platt]."""
     uncertainty: str = option("none", shown=False)

@@ -16,10 +16,10 @@ from unskew.debias import METHODS
 from unskew.learners import BACKBONES, make_backbone
 from unskew.metrics.clip import require_clip
 from unskew.propensity import (
-    LogisticPropensity,
     PopularityPropensity,
     make_propensity,
     make_uncertainty,
+    names_network,
     registered_name,
 )
 from unskew.run.config import AUTO, FIELDS, NO_METHOD, SECTIONS
@@ -91,7 +91,7 @@ def check_names(config: Config) -> dict[str, Any]:
     require(
         config.needs_network is None
         or config.propensity.kind == "auto"
-        or registered_name(config.propensity.kind) in BACKBONES,
+        or names_network(config.propensity.kind),
         f"the propensity {config.propensity.kind!r} has no {config.needs_network}, which a network has",
         f"leave it out, or use one of {', '.join(BACKBONES)}",
     )
@@ -190,7 +190,6 @@ def _parts(config: Config) -> Iterator[tuple[str, Estimator]]:
         return
     yield "propensity", make_propensity(backbone)
     if config.needs_network is None:
-        yield "propensity", LogisticPropensity()
         yield "propensity", PopularityPropensity()
 
 

@@ -25,11 +25,10 @@ from unskew.offpolicy.decision import BASELINE
 from unskew.propensity import (
     PROPENSITIES,
     ColumnPropensity,
-    LogisticPropensity,
     NaiveBayesPropensity,
-    PopularityPropensity,
     Propensity,
     choose_propensity,
+    default_candidates,
     make_propensity,
     registered_name,
 )
@@ -102,7 +101,7 @@ def propensities_of(
             label for label in protocol.labels if label.startswith(("epoch chosen", "the test", "test"))
         ]
         sentence = (
-            f"{config.method} uses {CLICK_TOWER}: no separate propensity was trained (--propensity logistic"
+            f"{config.method} uses {CLICK_TOWER}: no separate propensity was trained (--propensity linear"
             " gives it one)"
         )
         by = {"asked": config.propensity.kind, "chosen": CLICK_TOWER, "sentence": sentence}
@@ -240,7 +239,7 @@ def chosen_propensity(
     """Return the propensity of a run, unfitted; the choice, where there was one; and how it was chosen."""
     asked, device = config.propensity.kind, config.compute.device
     if asked == "auto" and config.needs_network is None:
-        names = (LogisticPropensity.name, PopularityPropensity.name, config.backbone)
+        names = (*default_candidates(log), config.backbone)
         candidates = {name: made(config, protocol, name) for name in names}
         choice = choose_propensity(
             log,
@@ -270,7 +269,9 @@ def made(config: Config, protocol: Protocol, name: str, columns: Collection[str]
     known = registered_name(name)
     propensity: BasePropensity
     if known is not None and known in BACKBONES:
-        backbone = changed(make_backbone(known), "backbone", parameters)
+        backbone = make_backbone(known)
+        if config.propensity.kind != "auto" or known == config.backbone:
+            backbone = changed(backbone, "backbone", parameters)
         network = protocol.propensity(backbone, calibrator, config.propensity.uncertainty)
         if network.uncertainty is not None:
             changed(network.uncertainty, "uncertainty", parameters)
@@ -313,7 +314,8 @@ def _labels(
     labels = [record["sentence"]]
     if isinstance(propensity, NaiveBayesPropensity):
         labels.append(f"{propensity.message_}, as this run does")
-    left_out = [] if isinstance(propensity, Propensity) else [protocol.stopping]
+    of_network = isinstance(propensity, Propensity) and propensity.has_network
+    left_out = [] if of_network else [protocol.stopping]
     if not models:
         labels.append("the propensity alone is trained: no conversion model, and nothing to test")
         left_out += [label for label in protocol.labels if "epoch chosen" in label]

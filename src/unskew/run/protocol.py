@@ -13,7 +13,7 @@ from unskew.calibration import Calibrator
 from unskew.data import Log
 from unskew.data.datasets import Dataset
 from unskew.debias import Debiaser, make_method
-from unskew.learners import Backbone
+from unskew.learners import Learner
 from unskew.metrics.clip import Clip
 from unskew.propensity import Propensity, Uncertainty, make_uncertainty
 
@@ -101,7 +101,7 @@ class Protocol:
         )
 
     def propensity(
-        self, backbone: Backbone, calibrator: Calibrator | None = None, uncertainty: str = "none"
+        self, backbone: Learner, calibrator: Calibrator | None = None, uncertainty: str = "none"
     ) -> Propensity:
         """The propensity estimator, untrained."""
         propensity = Propensity(backbone=backbone, calibrator=calibrator, crossfit=self.crossfit)
@@ -119,7 +119,7 @@ class Protocol:
         """Figures by seed beside those of ``Propensity.diagnose``; here none."""
         return {}
 
-    def method(self, name: str, backbone: Backbone, density: float) -> Debiaser:
+    def method(self, name: str, backbone: Learner, density: float) -> Debiaser:
         """A debiaser, untrained, for a log with ``density`` = |O| / |D|."""
         options: dict[str, Any] = {} if self.p_min is None else {"p_min": self.p_min}
         method = make_method(name, backbone=backbone, **options)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from unskew.data import Log
-from unskew.learners import BACKBONES, make_backbone
-from unskew.propensity import registered_name
+from unskew.learners import make_backbone
+from unskew.propensity import names_network
 from unskew.propensity.crossfit import AUTO_RATIO
 from unskew.propensity.per_replica import MOST_CELLS
 from unskew.run.config import NO_METHOD
@@ -125,4 +125,4 @@ def trains_network(config: Config, log: Log) -> bool:
     """Return whether the propensity is a network, or may become one."""
     if log.known_propensity is not None or own_tower(config, protocol_of(config)):
         return False
-    return config.propensity.kind == "auto" or registered_name(config.propensity.kind) in BACKBONES
+    return config.propensity.kind == "auto" or names_network(config.propensity.kind)

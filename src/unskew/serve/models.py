@@ -13,11 +13,10 @@ from torch import Tensor, nn
 import unskew.propensity as kinds
 from unskew.base.errors import ParameterError, UnskewError
 from unskew.data import Encoders, Rows
-from unskew.data.schema import Role
 from unskew.debias import Debiaser
 from unskew.learners import Network
-from unskew.propensity import logistic, naive_bayes, popularity, position
-from unskew.propensity.design import MOST_CODES, DesignedModels
+from unskew.learners.fitted import FittedLearners
+from unskew.propensity import naive_bayes, popularity, position
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.segments import Segments
 from unskew.propensity.uncertainty import LEAST
@@ -111,8 +110,11 @@ class _Network(nn.Module):
 
     def __init__(self, network: Network, tower: str, offset: float) -> None:
         super().__init__()
-        on_cpu = next(network.parameters()).device.type == "cpu"
-        self.network = network if on_cpu else copy.deepcopy(network).to_device(torch.device("cpu"))
+        if isinstance(network, FittedLearners):
+            self.network: Any = network.graph()
+        else:
+            on_cpu = next(network.parameters()).device.type == "cpu"
+            self.network = network if on_cpu else copy.deepcopy(network).to_device(torch.device("cpu"))
         self.tower, self.offset = tower, offset
 
     def forward(self, rows: Rows) -> Tensor:
@@ -162,11 +164,9 @@ class _ModelScores(nn.Module):
         if type(models[0]) not in FORMULAS and not column:
             raise ParameterError(
                 f"the classifiers of a {type(propensity).__name__} have no ONNX form here",
-                remedy="use LogisticPropensity (--propensity logistic), a network (--propensity dcn),"
-                " or write predictions to a table",
+                remedy="use another propensity, such as --propensity trees, or write predictions to a table",
             )
         self.formula = FORMULAS.get(type(models[0]), _column)
-        self.design = scorer.design.encoders if isinstance(scorer, DesignedModels) else None
         self.replicas, self.further = propensity.replicas_, further_column(propensity)
         for name, values in () if column else scorer.tensors().items():
             self.register_buffer(name, values.double())
@@ -206,15 +206,6 @@ def _logit(model: Any, rows: Rows, values: Columns) -> Tensor:
     return sigmoid(model.intercept[:, None] + products + model.offset[:, None])
 
 
-def _designed_logit(model: Any, rows: Rows, values: Columns) -> Tensor:
-    """σ(c + a_u + b_i + xᵀ W y + w·v), with x = (1, the user's columns), y the item's, v the row's."""
-    one = torch.ones_like(values["user"], dtype=torch.float64)[:, None]
-    x, y, v = (_design(model.design, role, values, one) for role in (*ROLES_OF_IDS, "row"))
-    z = ((x @ model.effects) * y).sum(2) + (v[:, 1:] * model.row[:, None]).sum(2)
-    z = z + model.user[:, rows.user[0]] + model.item[:, rows.item[0]]
-    return sigmoid(model.intercept[:, None] + z + model.offset[:, None])
-
-
 def _product(model: Any, rows: Rows, values: Columns) -> Tensor:
     """c · f_u · f_i."""
     p: Tensor = model.constant[:, None] * model.user[:, rows.user[0]] * model.item[:, rows.item[0]]
@@ -240,24 +231,10 @@ def _column(model: Any, rows: Rows, values: Columns) -> Tensor:
 
 
 FORMULAS: Mapping[type, Callable[[Any, Rows, Columns], Tensor]] = {
-    logistic.LogitModel: _logit,
-    logistic.DesignedLogit: _designed_logit,
     popularity.ProductModel: _product,
     naive_bayes.BayesModel: _bayes,
     position.PositionModel: _position,
 }
-
-
-def _design(encoders: Encoders, role: Role, values: Columns, one: Tensor) -> Tensor:
-    """Return the columns ``[n, 1 + k]`` of a design of the role: 1, counts of codes, and numbers."""
-    parts = [one]
-    for encoder in encoders.of_role(role):
-        columns, field = values[encoder.feature.name], encoder.field
-        if field.is_number:
-            parts.append(columns.double())
-        elif field.size <= MOST_CODES:
-            parts.append((columns[:, :, None] == torch.arange(1, field.size)).double().sum(1))
-    return torch.cat(parts, dim=1)
 
 
 def _answer(probabilities: Tensor, known: Tensor | None) -> Tensor:

@@ -28,7 +28,7 @@ from unskew.base.seeds import as_seeds
 from unskew.calibration import Calibrator, make_calibrator
 from unskew.data.datasets import DATASETS, Dataset, load
 from unskew.debias import METHODS, Debiaser, make_method
-from unskew.learners import Backbone, make_backbone
+from unskew.learners import Learner, make_backbone
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.registry import EVALUATED_METRICS
 from unskew.propensity import Propensity, make_uncertainty
@@ -125,9 +125,9 @@ class BackboneEntry(GridTable):
         made_or_refused(lambda: require_types(self.make()), self.name)
         return self
 
-    def make(self) -> Backbone:
+    def make(self) -> Learner:
         """Make the backbone."""
-        made: Backbone = made_or_refused(lambda: make_backbone(self.name, **self.params), self.name)
+        made: Learner = made_or_refused(lambda: make_backbone(self.name, **self.params), self.name)
         return made
 
 

@@ -16,7 +16,7 @@ from unskew.calibration import Calibrator
 from unskew.data import Log
 from unskew.data.datasets import Dataset
 from unskew.debias import Debiaser, make_method
-from unskew.learners import Backbone, NeuMF
+from unskew.learners import Learner, NeuMF
 from unskew.metrics import CalibrationSketch, ece
 from unskew.metrics.clip import Clip
 from unskew.propensity import DualFocal, MCDropout, Propensity, Uncertainty, make_uncertainty
@@ -111,7 +111,7 @@ class Paper(Protocol):
         return make_uncertainty(name)
 
     def propensity(
-        self, backbone: Backbone, calibrator: Calibrator | None = None, uncertainty: str = "none"
+        self, backbone: Learner, calibrator: Calibrator | None = None, uncertainty: str = "none"
     ) -> Propensity:
         """Return the propensity estimator, untrained; a backbone that is not NeuMF stays as it is."""
         options: dict[str, Any] = {}
@@ -151,7 +151,7 @@ class Paper(Protocol):
             "mean_over_base_rate_all_of_d": [sketch.mean_score / sketch.base_rate for sketch in sketches],
         }
 
-    def method(self, name: str, backbone: Backbone, density: float) -> Debiaser:
+    def method(self, name: str, backbone: Learner, density: float) -> Debiaser:
         """Return a debiaser, untrained; one that the published code does not have is as it is."""
         used = backbone if self.does("models_of_first_version") else _with_embedding_dropout(backbone)
         made = make_method(name, backbone=used, **self.method_options(name, density=density))
@@ -215,7 +215,7 @@ class Paper(Protocol):
         return options
 
 
-def _with_embedding_dropout(backbone: Backbone) -> Backbone:
+def _with_embedding_dropout(backbone: Learner) -> Learner:
     if not isinstance(backbone, NeuMF):
         return backbone
     return NeuMF(**{**backbone.get_params(deep=False), "emb_dropout": DROPOUT})

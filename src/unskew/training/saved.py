@@ -248,6 +248,12 @@ class SavedFolder:
     def fill(self, network: Module, name: str, prefix: str) -> None:
         """Put saved weights into a network that has exactly these, all of them finite."""
         found, wanted = self.tensors(name, prefix), network.state_dict()
+        if not getattr(network, "has_shapes", True):
+            try:
+                network.load_state_dict(found)
+            except DataError as error:
+                raise self.damaged(name, error.problem) from error
+            return
         for key in sorted(found.keys() ^ wanted.keys()):
             raise self.damaged(name, f"{prefix}{key} is {'missing' if key in wanted else 'unknown'}")
         for key, weight in wanted.items():
@@ -400,7 +406,8 @@ def restored_params(table: Mapping[str, Any], /, **makers: Callable[..., Any]) -
 
     ``makers`` tells, for further parameters, what makes them from a name and its parameters.
     """
-    makers = {"backbone": make_backbone, "calibrator": make_calibrator, **makers}
+    learners = dict.fromkeys(("backbone", "first", "second"), make_backbone)
+    makers = {**learners, "calibrator": make_calibrator, **makers}
     unset = table.get(NONE)
     require(isinstance(unset, list), f"a table of parameters has no list {NONE!r}", "save it again")
     params: dict[str, Any] = dict.fromkeys(map(str, unset or ()))

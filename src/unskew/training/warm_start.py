@@ -25,7 +25,7 @@ from unskew.data.distinct import ValueIndex, as_arrow
 from unskew.data.encoder import FIRST_CODE, CodeEncoder, Encoder
 from unskew.data.splitting import SplitBy
 from unskew.data.vocabulary import UNSEEN_CODE, Vocabulary
-from unskew.learners import Backbone, Network
+from unskew.learners import Learner, Network
 from unskew.learners.fields import embedding_width
 from unskew.learners.layers import ReplicaEmbedding
 from unskew.training.checkpoint import difference
@@ -42,7 +42,7 @@ class Method(Protocol):
     """What is trained."""
 
     name: ClassVar[str]
-    backbone: Backbone
+    backbone: Learner
     validation_share: float
     validation_by: str
     seeds_: tuple[int, ...]
@@ -193,7 +193,7 @@ class WarmStart:
         weights = (each for name in self.model.networks_ for each in self.model.networks_[name].parameters())
         return digest_of(*(each.detach().float().cpu().numpy() for each in weights))
 
-    def backbone(self, method: Method, schema: Schema) -> Backbone:
+    def backbone(self, method: Method, schema: Schema) -> Learner:
         """Return the backbone of a method; a width that follows from the number of ids stays what it was."""
         backbone, before = method.backbone, self.model.backbone
         if type(backbone) is not type(before) or getattr(backbone, "dim", 0) is not None:
