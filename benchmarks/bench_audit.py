@@ -43,7 +43,7 @@ def child(path: str, repeats: int) -> dict[str, float]:
     import pyarrow.parquet
 
     from unskew.audit import audit
-    from unskew.audit.audit import FOLDS
+    from unskew.audit.crossfit import FOLDS
     from unskew.audit.reading import read as read_sketches
     from unskew.base.tables import expand_paths
     from unskew.data.stream import Roles

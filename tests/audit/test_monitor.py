@@ -366,7 +366,7 @@ def test_cells_of_another_grid_or_other_segments_are_refused(tmp_path):
     query = {"score": "p", "outcome": "clicked", "by": DAY}
     for changed, message in (
         (
-            {"segments": ["country"], "mantissa_bits": 7},
+            {"segments": ["country"], "resolution": (100, 7)},
             "mantissa_bits=7, where the others have mantissa_bits=4",
         ),
         ({}, "holds cells of"),

@@ -10,10 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew import CalibrationSketch, sketch_of
+from unskew.audit import audit_cells
+from unskew.audit.crossfit import fold_of_id, folds_of_cells
 from unskew.audit.engines import run_query
 from unskew.audit.periods import By
 from unskew.audit.sql import cells_query
 from unskew.base.errors import DataError, ParameterError
+from unskew.calibration import make_calibrator
+from unskew.data.stream import Roles
 from unskew.metrics.cells import Cells
 from unskew.metrics.sketch_grid import bin_edges, grid
 
@@ -63,7 +67,7 @@ def test_other_grids_are_exact_too(tmp_path, bins, mantissa_bits):
     score = edge_scores(bins, mantissa_bits)
     outcome = np.arange(len(score)) % 2
     file = write(tmp_path / "rows.parquet", p=score, o=outcome)
-    query = cells_query(file, score="p", outcome="o", bins=bins, mantissa_bits=mantissa_bits)
+    query = cells_query(file, score="p", outcome="o", resolution=(bins, mantissa_bits))
     found = CalibrationSketch.from_cells(duckdb.sql(query).to_arrow_table())
     expected = CalibrationSketch(bins=bins, mantissa_bits=mantissa_bits).update(score, outcome)
     np.testing.assert_array_equal(found.sums.rows, expected.sums.rows)
@@ -292,3 +296,62 @@ def test_products_of_tiny_scores_are_none(tmp_path, weighted):
     require_equal(CalibrationSketch.from_cells(found), expected)
     query = cells_query("rows", score="p", outcome="o", weight=weight, dialect="postgres")
     assert "WHEN p > CAST('1e-150' AS DOUBLE PRECISION)" in query.replace('"', "")
+
+
+def test_folds_are_those_of_the_ids_and_calibrators_are_judged_on_them(tmp_path):
+    import duckdb
+
+    random = np.random.default_rng(0)
+    score = 1 / (1 + np.exp(-random.normal(-2, 1.2, 4000)))
+    user = [None if number % 97 == 0 else f"user {number % 300} é" for number in range(4000)]
+    clicked = (random.random(4000) < score**0.7).astype(int)
+    file = write(tmp_path / "rows.parquet", p=score, clicked=clicked, user=user)
+    query = cells_query(file, score="p", outcome="clicked", fold_by="user")
+    found = duckdb.sql(query).to_arrow_table()
+    fold, q = np.array([fold_of_id(name or "", 5) for name in user]), np.empty(4000)
+    for k, sketch in enumerate(folds_of_cells(Cells.from_cells(found))):
+        own = fold == k
+        require_equal(sketch, CalibrationSketch.of(score=score[own], outcome=clicked[own]))
+        others = CalibrationSketch.of(score=score[~own], outcome=clicked[~own])
+        q[own] = make_calibrator("platt").fit(others).predict(score[own])
+    result = audit_cells(found, where="rows", roles=Roles("p", "clicked"), calibrators=["platt"])
+    loss = -np.log(np.where(clicked == 1, q, 1 - q)).mean()
+    platt = next(each for each in result.calibrators if each.name == "platt")
+    assert platt.nll == pytest.approx(loss, rel=1e-4)
+
+
+def test_postgres_gives_the_same_cells_and_maps(tmp_path):
+    import duckdb
+
+    pgserver = pytest.importorskip("pgserver", reason="pgserver is not installed")
+    score = np.concatenate([edge_scores(100, 7)[::5], [1e-200, 1e-300, 5e-324]])
+    clicked = np.arange(len(score)) % 2
+    isotonic = make_calibrator("isotonic").fit(score, np.random.default_rng(0).random(len(score)) < score)
+    (tmp_path / "rows.csv").write_text(
+        "".join(f"{p!r},{o},user {p!r}\n" for p, o in zip(score.tolist(), clicked, strict=True))
+    )
+    columns = {"score": "p", "outcome": "clicked", "fold_by": "user"}
+    server = pgserver.get_server(tmp_path / "postgres")
+    try:
+        server.psql('CREATE TABLE rows (p double precision, clicked int, "user" text)')
+        server.psql(f"COPY rows FROM '{tmp_path / 'rows.csv'}' WITH (FORMAT csv)")
+        queries = {
+            "cells": cells_query("rows", **columns, dialect="postgres"),
+            "maps": f"SELECT p, {isotonic.to_sql('p', 'postgres')} AS q FROM rows",
+        }
+        for name, query in queries.items():
+            server.psql(f"CREATE TABLE {name} AS {query}")
+            copied = server.psql(f"COPY {name} TO STDOUT WITH (FORMAT csv, HEADER)")
+            (tmp_path / f"{name}.csv").write_text(copied)
+    finally:
+        server.cleanup()
+    there = Cells.from_cells(tmp_path / "cells.csv")
+    file = write(
+        tmp_path / "rows.parquet", p=score, clicked=clicked, user=[f"user {p!r}" for p in score.tolist()]
+    )
+    here = Cells.from_cells(duckdb.sql(cells_query(file, **columns)).to_arrow_table())
+    assert here.keys == there.keys
+    for key in here.keys:
+        require_equal(there.sketch(key), here.sketch(key))
+    maps = duckdb.read_csv(str(tmp_path / "maps.csv")).fetchnumpy()
+    np.testing.assert_allclose(maps["q"], isotonic.predict(maps["p"]), rtol=1e-12)

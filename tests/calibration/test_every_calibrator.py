@@ -19,7 +19,6 @@ from unskew.calibration import (
     Histogram,
     Isotonic,
     Platt,
-    Segmented,
     Spline,
     calibrator_from_dict,
     load_calibrator,
@@ -37,12 +36,11 @@ VARIANTS = {
     "histogram-width": Histogram(spacing="width", bins=100),
     "histogram-laplace": Histogram(smooth_all=True),
     "spline-fixed": Spline(penalty=1.0),
-    "segmented": Segmented(),
 }
 CHOOSERS = ("auto", "spline")
 SIMPLE = {name: kind() for name, kind in CALIBRATORS.items() if name not in CHOOSERS} | VARIANTS
 KEEP_BASE_RATE = (
-    "platt", "platt-prob", "beta", "beta-am", "spline", "isotonic", "scaling_binning", "segmented"
+    "platt", "platt-prob", "beta", "beta-am", "spline", "isotonic", "scaling_binning"
 )  # fmt: skip
 
 
@@ -157,7 +155,6 @@ def test_names_make_calibrators():
         (lambda: Histogram(spacing="log"), "spacing must be"),
         (lambda: Spline(pieces=2), "pieces must be at least 3"),
         (lambda: Spline(penalty=0), "penalty must be above 0"),
-        (lambda: Segmented(strength=0), "strength must be above 0"),
         (lambda: make_calibrator("temperature", largest_temperature=0.5), "largest_temperature"),
         (lambda: make_calibrator("scaling_binning", bins=0), "bins must be at least 1"),
         (lambda: make_calibrator("auto", folds=1), "folds must be at least 2"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from unskew.base.errors import RunFolderError
-from unskew.calibration import CALIBRATORS, Segmented, calibrator_from_dict, load_calibrator, make_calibrator
+from unskew.calibration import CALIBRATORS, calibrator_from_dict, load_calibrator, make_calibrator
 
 NAN, INFINITY = float("nan"), float("inf")
 DEEP: list[Any] = []
@@ -42,11 +42,10 @@ def saved() -> dict[str, dict[str, Any]]:
     score = generator.random(3000)
     outcome = generator.random(3000) < score**2
     fitted = {name: make_calibrator(name).fit(score, outcome) for name in CALIBRATORS}
-    fitted["segmented"] = Segmented().fit(score, outcome, segment=generator.integers(0, 3, 3000))
     return {name: json.loads(json.dumps(each.to_dict())) for name, each in fitted.items()}
 
 
-@pytest.mark.parametrize("name", [*CALIBRATORS, "segmented"])
+@pytest.mark.parametrize("name", [*CALIBRATORS])
 def test_odd_values_are_refused_or_still_give_probabilities(saved, name):
     scores = np.random.default_rng(1).random(20_000)
     refused: list[str] = []

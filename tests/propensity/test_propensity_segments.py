@@ -8,7 +8,7 @@ import pytest
 import unskew as us
 from unskew.audit.segments import segment_cells, segments_of
 from unskew.base.errors import DataError
-from unskew.calibration import Platt, Segmented
+from unskew.calibration import Platt
 from unskew.data import Features
 
 USERS, ITEMS = 60, 40
@@ -213,11 +213,6 @@ def test_on_coat_it_beats_platt_by_segment(coat_root):
     multi = us.Multicalibrated().fit(raw[trains], click[trains], features=fitted_on)
     found = {"multi": multi.predict(raw[~trains], asked)}
     found["platt"] = Platt().fit(raw[trains], click[trains]).predict(raw[~trains])
-    crossed = np.unique(np.stack([*features.values()]), axis=1, return_inverse=True)[1].ravel()
-    alone = {name: features[name] for name in ("user.gender", "onfrontpage")}
-    for name, column in {**alone, "all crossed": crossed}.items():
-        segmented = Segmented().fit(raw[trains], click[trains], segment=column[trains])
-        found[name] = segmented.predict(raw[~trains], segment=column[~trains])
     outcome = click[~trains]
     pairs = {
         f"{one} × {other}": 100 * of_users[one][~trains] + of_items[other][~trains]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.base.errors import UnskewError
-from unskew.calibration import Isotonic, Platt, Segmented, make_calibrator
+from unskew.calibration import Isotonic, Platt, make_calibrator
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -91,11 +90,3 @@ def test_one_of_your_own_is_exported_as_it_predicts(log, tmp_path, base):
     us.export_onnx(p, tmp_path / "p.onnx")
     outside = np.mean([each.predict(SCORES) for each in p.calibrators_], axis=0)
     np.testing.assert_allclose(answers(tmp_path / "p.onnx", SCORES), outside, rtol=1e-7, atol=1e-14)
-
-
-def test_a_map_of_segments_is_refused_and_never_the_map_of_all_in_its_place(log, tmp_path):
-    p = us.ColumnPropensity(column="theirs", calibrator=Segmented(), crossfit=2).fit(log)
-    for each in p.calibrators_:
-        each.fit(SCORES, np.arange(len(SCORES)) % 2, segment=np.arange(len(SCORES)) % 3)
-    with pytest.raises(UnskewError, match="'segmented' has segments of its own"):
-        us.export_onnx(p, tmp_path / "p.onnx")

@@ -11,7 +11,16 @@ import numpy as np
 
 from unskew.audit.audit_figures import errors, regions, weight_figures
 from unskew.audit.audit_result import AuditResult
-from unskew.audit.crossfit import COMPARED, CalibratorScore, can_crossfit, compare, dealt, merged
+from unskew.audit.crossfit import (
+    COMPARED,
+    FOLDS,
+    CalibratorScore,
+    can_crossfit,
+    compare,
+    dealt,
+    folds_of_cells,
+    merged,
+)
 from unskew.audit.reading import Counted, named, read, require_three_columns
 from unskew.audit.segment_repair import compare_by_segment
 from unskew.audit.segments import corrected, segments_of, worst_first
@@ -45,8 +54,6 @@ from unskew.metrics.score_cells import cells_of
 
 DEFAULT_P_MIN: Clip = "auto"
 """The clip whose cost is reported, as in training."""
-
-FOLDS = 5
 
 _ONE_OUTCOME = {
     0: ("was the outcome joined to these rows?", "give the rows with their outcomes, 1 where it happened"),
@@ -141,9 +148,9 @@ def audit_cells(
 ) -> AuditResult:
     """The same of cells that an SQL engine counted (:func:`unskew.audit.sql.cells_query`).
 
-    Counts and sums are those of the streamed pass. Rows are dealt to folds by chance within each cell, since
-    nobody here knows their order: where neighbours are alike (rows of one session), what a calibrator would
-    reach looks a little better than it is.
+    Counts and sums are those of the streamed pass. Where the query made no folds (``fold_by``), rows are
+    dealt to folds by chance within each cell, since nobody here knows their order: where neighbours are alike
+    (rows of one session), what a calibrator would reach looks a little better than it is.
 
     Parameters
     ----------
@@ -165,7 +172,10 @@ def audit_cells(
     limits = {"tolerance": tolerance, "significance": significance}
     asked: dict[str, Any] = {"roles": roles, "p_min": p_min, "calibrators": calibrators, **limits}
     return judge(
-        Counted(dealt(whole, folds, seed=seed), {}, segments, None), files=(where,), seed=seed, **asked
+        Counted(folds_of_cells(counted) or dealt(whole, folds, seed=seed), {}, segments, None),
+        files=(where,),
+        seed=seed,
+        **asked,
     )
 
 

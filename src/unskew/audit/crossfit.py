@@ -27,6 +27,7 @@ from unskew.calibration.auto import CANDIDATES
 from unskew.calibration.grouping import Grouped, group
 from unskew.metrics import CalibrationSketch, ece, mean_outcome_over_score, nll, wce
 from unskew.metrics.cell_sums import CellSums
+from unskew.metrics.cells import Cells
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
 
 Array = NDArray[np.float64]
@@ -36,9 +37,10 @@ Folds = Sequence[CalibrationSketch]
 BLOCK_ROWS = 64
 """Rows of a block: few enough for small files to have all folds."""
 
+FOLDS = 5
 MOST_FOLDS = 100
 
-HASH_DIGITS = 8
+HASH_DIGITS = 4
 """Hexadecimal digits of an id's MD5 that decide on its fold."""
 
 
@@ -48,7 +50,7 @@ def require_folds(folds: int) -> None:
 
 
 def fold_of_id(text: str, folds: int) -> int:
-    """Return the fold of an id as text: the first 32 bits of its MD5, modulo the number of folds.
+    """Return the fold of an id as text: the first 16 bits of its MD5, modulo the number of folds.
 
     Every SQL engine computes the same; a user's rows share a fold where the id is the user's.
 
@@ -105,6 +107,19 @@ def dealt(sketch: CalibrationSketch, folds: int, *, seed: int = 0) -> list[Calib
         )
         sketches.append(CalibrationSketch.from_cell_sums(sketch.bins, sketch.mantissa_bits, sums))
     return sketches
+
+
+def folds_of_cells(cells: Cells) -> list[CalibrationSketch] | None:
+    """Return a sketch of each fold that cells were counted by; None where they have none."""
+    first = min((key.segment for key in cells.keys), default="")
+    by_fold = cells.select(lambda key: key.segment == first).group("fold")
+    if any(key.fold < 0 for key in by_fold.keys):
+        return None
+    numbers = {key.fold: number for number, key in enumerate(by_fold.keys)}
+    return [
+        by_fold.sketch_at(numbers[fold]) if fold in numbers else CalibrationSketch()
+        for fold in range(max(numbers) + 1)
+    ]
 
 
 def merged(folds: Folds, *, without: int | None = None) -> CalibrationSketch:

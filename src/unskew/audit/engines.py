@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from unskew.audit.periods import By
-from unskew.audit.sql import Dialect, cells_query, missing_extra
+from unskew.audit.sql import cells_query
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.tables import sources
+from unskew.calibration.sql import Dialect, missing_extra
 from unskew.data.stream import Roles, number_columns, stream
 from unskew.metrics import CalibrationSketch
 

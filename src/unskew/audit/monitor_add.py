@@ -21,7 +21,7 @@ from unskew.audit.monitor_store import (
     locked_for_long,
     require_same,
 )
-from unskew.audit.periods import PeriodCodes, distinct_numbers
+from unskew.audit.periods import PeriodCodes
 from unskew.audit.reading import names_of
 from unskew.audit.segments import MISSING, ValueCodes
 from unskew.base.errors import DataError
@@ -30,9 +30,6 @@ from unskew.base.progress import SILENT, Progress
 from unskew.base.tables import column_names, expand_paths
 from unskew.data.stream import FileBatch, located, number_columns, stream, tracked
 from unskew.metrics.cells import COUNTS, RESOLUTION, Cells, Key
-
-MOST_GROUPS = 200_000
-"""Periods and segments of a store."""
 
 MOST_VALUES = 1_000
 """Values of a column that are counted on their own, the first to be met; the rest is one group."""
@@ -246,7 +243,7 @@ class _Reader:
                 self.values[column].codes(batch.record.column(column)) if column else np.zeros_like(period)
             )
             width = int(value.max(initial=0)) + 1
-            pairs, number = distinct_numbers(period * width + value)
+            pairs, number = np.unique(period * width + value, return_inverse=True)
             names = self.values[column].names() if column else [""]
             of_column = self._empty()
             of_column.keys = [
@@ -256,12 +253,6 @@ class _Reader:
             with located(batch):
                 of_column.update(*columns, key=number, first_row=batch.first_row, names=names_of(roles))
             counted.add(of_column)
-        if len(self.closed.keys) + len(counted.keys) > MOST_GROUPS:
-            raise DataError(
-                f"there are more than {MOST_GROUPS:,} periods and segments",
-                where=str(batch.file),
-                remedy="give longer periods (--by week), or columns with fewer values",
-            )
         return counted
 
     def cells(self, planned: _Planned, kept: frozenset[str]) -> tuple[Addition, int]:

@@ -28,9 +28,6 @@ AGAIN = " (again)"
 _WITH_ZONE = re.compile(r"(?P<wall>.*:\d\d(\.\d+)?)\s*(?P<zone>[+-]\d\d(:?\d\d)?|Z|UTC)")
 """A time as an SQL engine writes it, with its zone."""
 
-_NEAR = 1_000_000
-"""Numbers within such a range are counted rather than sorted."""
-
 _HINT = "write times as 2026-01-17T12:00:00, all with a zone or all without, or seconds since 1970"
 
 
@@ -201,21 +198,11 @@ def _cut(
     step = times.astype(f"datetime64[{_STEP[unit]}]").astype(np.int64)
     if unit == "week":
         step = step - (step + _MONDAY) % 7
-    distinct, number = distinct_numbers(2 * step + again)
+    distinct, number = np.unique(2 * step + again, return_inverse=True)
     starts = (distinct >> 1).astype(f"datetime64[{_STEP[unit]}]")
     return number, [
         f"{start}{AGAIN}" if twice else str(start) for start, twice in zip(starts, distinct & 1, strict=True)
     ]
-
-
-def distinct_numbers(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """``np.unique`` with the inverse; ten times as fast where the numbers are near each other."""
-    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    if high - low > _NEAR:
-        distinct, number = np.unique(values, return_inverse=True)
-        return distinct, number
-    used = np.bincount(values - low, minlength=1) > 0
-    return np.flatnonzero(used) + low, (np.cumsum(used) - 1)[values - low]
 
 
 def end_of(label: str, by: By, zone: str = "UTC") -> np.datetime64 | None:

@@ -19,26 +19,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
+from unskew.audit.crossfit import FOLDS, HASH_DIGITS, require_folds
 from unskew.audit.periods import By
 from unskew.audit.segments import MISSING
 from unskew.base.errors import ParameterError
-from unskew.base.estimator import require_choice
+from unskew.calibration.sql import Dialect, double, named, rendered, require_dialect, require_sqlglot, text
 from unskew.data.stream import Roles
 from unskew.metrics.limits import LIKELIHOOD_FLOOR, SMALLEST
 from unskew.metrics.sketch import DEFAULT_BINS, DEFAULT_MANTISSA_BITS
 from unskew.metrics.sketch_grid import LOWEST_EXPONENT, grid, half_cell
 
-Dialect = Literal["duckdb", "spark", "bigquery", "snowflake", "postgres"]
-
 PERIOD_GRID = {"bins": DEFAULT_BINS, "mantissa_bits": 4}
 """Of sketches of periods and segments, of which there are thousands: cells 3 to 6 % wide, an eighth as many.
 Their sums are as exact."""
 
-LEAST_WEIGHT, MOST_WEIGHT = "1e-12", "1e12"
-_LOG2_E = "1.4426950408889634"
-_SIMPLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LEAST_WEIGHT, MOST_WEIGHT = 1e-12, 1e12
+_LOG2_E = 1.4426950408889634
 
 
 def cells_query(
@@ -51,8 +49,8 @@ def cells_query(
     by: By | None = None,
     dialect: Dialect = "duckdb",
     boolean_outcome: bool = False,
-    bins: int | None = None,
-    mantissa_bits: int | None = None,
+    fold_by: str | None = None,
+    resolution: tuple[int, int] | None = None,
 ) -> str:
     """The query that returns the cells of a table's sketch, in an engine's dialect.
 
@@ -68,9 +66,11 @@ def cells_query(
         Periods that have sketches of their own.
     boolean_outcome
         Whether the outcome is true and false, which Postgres and BigQuery do not take for a number.
-    bins, mantissa_bits
-        Of the grid (:class:`unskew.metrics.CalibrationSketch`); with periods coarser by default, as
-        ``unskew monitor`` keeps them.
+    fold_by
+        The column of ids whose rows share one of five folds, on which calibrators are judged.
+    resolution
+        ``bins`` and ``mantissa_bits`` of the grid (:class:`unskew.metrics.CalibrationSketch`); with periods
+        coarser by default, as ``unskew monitor`` keeps them.
 
     Examples
     --------
@@ -78,50 +78,43 @@ def cells_query(
     >>> "GROUP BY" in query and "COUNT(*)" in query
     True
     """
-    require_choice("dialect", dialect, get_args(Dialect))
-    sqlglot = require_sqlglot()
+    require_dialect(dialect)
     roles = Roles(score, outcome, weight, tuple(dict.fromkeys(segments)))
     usual = {"bins": DEFAULT_BINS, "mantissa_bits": DEFAULT_MANTISSA_BITS} if by is None else PERIOD_GRID
-    place = grid(
-        usual["bins"] if bins is None else bins,
-        usual["mantissa_bits"] if mantissa_bits is None else mantissa_bits,
+    place = grid(*(usual.values() if resolution is None else resolution))
+    fold = None if fold_by is None else fold_of(fold_by, FOLDS, dialect)
+    query = _template(table, roles, by, boolean_outcome, place, dialect, fold)
+    return _week_of_monday(rendered(query, dialect), dialect)
+
+
+def fold_of(column: str, folds: int, dialect: Dialect) -> str:
+    """Return the fold of an id in SQL, as :func:`unskew.audit.crossfit.fold_of_id` computes it."""
+    require_folds(folds)
+    digest = f"MD5(COALESCE(CAST({named(column, dialect)} AS VARCHAR), ''))"
+    digits = (
+        f"(STRPOS('0123456789abcdef', SUBSTRING({digest}, {place}, 1)) - 1) * {16 ** (HASH_DIGITS - place)}"
+        for place in range(1, HASH_DIGITS + 1)
     )
-    text = _template(table, roles, by, boolean_outcome, place, dialect)
-    query = sqlglot.parse_one(text)
-    for node in query.find_all(sqlglot.exp.Least, sqlglot.exp.Greatest):
-        # Nothing is null here, and where an engine has two such functions the common one is meant.
-        node.set("ignore_nulls", False)
-    return _week_of_monday(str(query.sql(dialect=dialect, pretty=True)), dialect)
+    return f"MOD({' + '.join(digits)}, {folds})"
 
 
-def require_sqlglot() -> Any:
-    """The module, or an error that says how to install it."""
-    try:
-        import sqlglot
-    except ImportError:
-        raise missing_extra("sqlglot") from None
-    return sqlglot
-
-
-def missing_extra(package: str) -> ParameterError:
-    """The error where a package of the extra is not installed."""
-    return ParameterError(f"{package} is not installed", remedy="pip install 'unskew[sql]'")
-
-
-def _template(table: str, roles: Roles, by: By | None, boolean: bool, place: Any, dialect: Dialect) -> str:
-    """The query in sqlglot's own dialect; within it p, o and w are score, outcome and weight."""
-    named = {
+def _template(
+    table: str, roles: Roles, by: By | None, boolean: bool, place: Any, dialect: Dialect, fold: str | None
+) -> str:
+    """Return the query in sqlglot's own dialect; within it p, o and w are score, outcome and weight."""
+    columns = {
         "p": _number(roles.score, dialect),
-        "o": _truth(roles.outcome, dialect) if boolean else _number(roles.outcome, dialect),
+        "o": truth(roles.outcome, dialect) if boolean else _number(roles.outcome, dialect),
         "w": None if roles.weight is None else _number(roles.weight, dialect),
         "cut": None if by is None else _period(by, dialect),
+        "fold": fold,
         **{
-            f"s{number}": f"COALESCE(CAST({_name(column, dialect)} AS VARCHAR), {_text(MISSING)})"
+            f"s{number}": f"COALESCE(CAST({named(column, dialect)} AS VARCHAR), {text(MISSING)})"
             for number, column in enumerate(roles.segments)
         },
     }
-    kept = {name: text for name, text in named.items() if text is not None}
-    taken = ", ".join(f'{text} AS "{name}"' for name, text in kept.items())
+    kept = {name: value for name, value in columns.items() if value is not None}
+    taken = ", ".join(f'{value} AS "{name}"' for name, value in kept.items())
     carried = "".join(f', "{name}"' for name in kept if name not in ("p", "o"))
     scale, last_bin = 2**place.mantissa_bits, place.bins - 1
     first = -LOWEST_EXPONENT * scale + 1
@@ -131,16 +124,16 @@ def _template(table: str, roles: Roles, by: By | None, boolean: bool, place: Any
         _select(roles.segments, number, kept, place) for number in range(max(len(roles.segments), 1))
     )
     return f"""
-WITH "given" AS (SELECT {taken} FROM {_table(table, dialect)}),
+WITH "given" AS (SELECT {taken} FROM {table_name(table, dialect)}),
 "judged" AS (SELECT *, {_bad("w" in kept, "cut" in kept)} AS "bad" FROM "given"),
 "cleaned" AS (
-  SELECT "bad", CASE WHEN "bad" = 0 THEN "p" ELSE {_double("0.5")} END AS "p",
+  SELECT "bad", CASE WHEN "bad" = 0 THEN "p" ELSE {double(0.5)} END AS "p",
     CASE WHEN "bad" = 0 THEN "o" ELSE 0 END AS "o"{carried} FROM "judged"),
 "tails" AS (
   SELECT *, LEAST("p", 1 - "p") AS "tail",
     LEAST(FLOOR("p" * {place.bins}), {last_bin}) AS "bin" FROM "cleaned"),
 "octaves" AS (
-  SELECT *, FLOOR(LN(GREATEST("tail", {_double(repr(2.0 ** (LOWEST_EXPONENT - 1)))})) * {_double(_LOG2_E)})
+  SELECT *, FLOOR(LN(GREATEST("tail", {double(2.0 ** (LOWEST_EXPONENT - 1))})) * {double(_LOG2_E)})
     AS "octave", "bin" * {step} AS "low", ("bin" + 1) * {step} AS "high" FROM "tails"),
 "placed" AS (
   SELECT *, CASE WHEN "tail" > 0 THEN GREATEST("octave" * {scale} + {first}
@@ -149,7 +142,7 @@ WITH "given" AS (SELECT {taken} FROM {_table(table, dialect)}),
 "cells" AS (
   SELECT "p", CAST("o" AS INT) AS "o"{carried},
     CAST(CASE WHEN "bad" > 0 THEN -"bad" ELSE
-      CASE WHEN "p" > {_double("0.5")} THEN {last} - "fine" ELSE "fine" END + 2 * "bin"
+      CASE WHEN "p" > {double(0.5)} THEN {last} - "fine" ELSE "fine" END + 2 * "bin"
       + CASE WHEN "p" > "low" AND "p" < "high" THEN 0 ELSE
         CASE WHEN "bin" < {last_bin} AND "p" >= "high" THEN 1 ELSE 0 END
       + CASE WHEN "bin" < {last_bin} AND "p" > "high" THEN 1 ELSE 0 END
@@ -163,39 +156,40 @@ def _select(segments: Sequence[str], number: int, kept: Collection[str], place: 
     """The cells of one column of segments, or of all rows."""
     w = '"w" * ' if "w" in kept else ""
     fit = 'CASE WHEN "o" = 1 THEN "p" ELSE 1 - "p" END'
-    inverse = f'CASE WHEN "p" > 0 THEN 1 / GREATEST("p", {_double(repr(SMALLEST))})'
+    inverse = f'CASE WHEN "p" > 0 THEN 1 / GREATEST("p", {double(SMALLEST)})'
     square = _unless_tiny(w + '"p" * "p"', 1e-150)
     score = _unless_tiny(w + '"p"', 1e-290) if w else '"p"'
     keys = {
         **({"period": '"cut"'} if "cut" in kept else {}),
         **({"value": f'"s{number}"'} if segments else {}),
+        **({"fold": '"fold"'} if "fold" in kept else {}),
         "cell": '"id"',
         "outcome": '"o"',
     }
     columns = {
-        **({"segment": _text(segments[number])} if segments else {}),
+        **({"segment": text(segments[number])} if segments else {}),
         **keys,
         "rows": "COUNT(*)",
         **({"weight": 'SUM("w")', "square": 'SUM("w" * "w")'} if "w" in kept else {}),
         "score": f"SUM({score})",
-        "inverse": f"SUM({w}{inverse} ELSE {_double('0')} END)",
+        "inverse": f"SUM({w}{inverse} ELSE {double(0)} END)",
         "brier": f'SUM(CASE WHEN "o" = 1 THEN {w}(1 - "p") * (1 - "p") ELSE {square} END)',
-        "log_loss": f"SUM({w}-LN(GREATEST({fit}, {_double(repr(LIKELIHOOD_FLOOR))})))",
+        "log_loss": f"SUM({w}-LN(GREATEST({fit}, {double(LIKELIHOOD_FLOOR)})))",
         "bins": str(place.bins),
         "mantissa_bits": str(place.mantissa_bits),
     }
-    listed = ", ".join(f'{text} AS "{name}"' for name, text in columns.items())
+    listed = ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
     return f'SELECT {listed} FROM "cells" GROUP BY {", ".join(keys.values())}'
 
 
 def _unless_tiny(product: str, least: float) -> str:
     """Return 0 for a product of so small a score: Postgres ends a query where a product underflows."""
-    return f'CASE WHEN "p" > {_double(repr(least))} THEN {product} ELSE {_double("0")} END'
+    return f'CASE WHEN "p" > {double(least)} THEN {product} ELSE {double(0)} END'
 
 
 def _bad(weighted: bool, periods: bool) -> str:
     """0, or what is wrong with a row: the number, below 0, of a cell of its own."""
-    weight = f'("w" = 0 OR "w" >= {_double(LEAST_WEIGHT)} AND "w" <= {_double(MOST_WEIGHT)})'
+    weight = f'("w" = 0 OR "w" >= {double(LEAST_WEIGHT)} AND "w" <= {double(MOST_WEIGHT)})'
     good = [
         '"p" >= 0 AND "p" <= 1',
         '("o" = 0 OR "o" = 1)',
@@ -213,33 +207,18 @@ def _bad(weighted: bool, periods: bool) -> str:
     return f"CASE WHEN {' AND '.join(good)} THEN 0 {cases} ELSE 7 END"
 
 
-def _double(text: str) -> str:
-    """A literal as a double: a bare decimal is a DECIMAL in most engines, and rounds otherwise."""
-    return f"CAST('{text}' AS DOUBLE)"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
 def _number(column: str, dialect: Dialect) -> str:
-    return f"CAST({_name(column, dialect)} AS DOUBLE)"
+    return f"CAST({named(column, dialect)} AS DOUBLE)"
 
 
-def _truth(column: str, dialect: Dialect) -> str:
-    name = _name(column, dialect)
+def truth(column: str, dialect: Dialect) -> str:
+    """Return a column of true and false as 1 and 0."""
+    name = named(column, dialect)
     return f"CAST(CASE WHEN {name} THEN 1 WHEN NOT {name} THEN 0 END AS DOUBLE)"
 
 
-def _name(column: str, dialect: Dialect) -> str:
-    """A column's name, quoted; Snowflake knows a simple name in capitals, and only unquoted as it was."""
-    if dialect == "snowflake" and _SIMPLE_NAME.fullmatch(column):
-        return column
-    return '"' + column.replace('"', '""') + '"'
-
-
 def _period(by: By, dialect: Dialect) -> str:
-    name = _name(by.column, dialect)
+    name = named(by.column, dialect)
     if by.unit is None:
         return name
     if by.unit == "hour":
@@ -254,11 +233,11 @@ def _week_of_monday(query: str, dialect: Dialect) -> str:
     return query.replace(", WEEK)", ", ISOWEEK)") if dialect == "bigquery" else query
 
 
-def _table(table: str, dialect: Dialect) -> str:
+def table_name(table: str, dialect: Dialect) -> str:
     """The table as the engine knows it."""
     if dialect == "duckdb" and re.search(r"[*?/]|\.(parquet|pq|csv|tsv)(\.|$)", table, re.IGNORECASE):
         reader = "READ_CSV" if re.search(r"\.[ct]sv", table, re.IGNORECASE) else "READ_PARQUET"
-        return f"{reader}({_text(table)})"
+        return f"{reader}({text(table)})"
     sqlglot = require_sqlglot()
     try:
         node = sqlglot.exp.to_table(table, dialect=dialect)

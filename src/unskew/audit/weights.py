@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.audit.audit import DEFAULT_P_MIN, FOLDS
-from unskew.audit.crossfit import fit_without_each, fold_of_rows, merged
+from unskew.audit.audit import DEFAULT_P_MIN
+from unskew.audit.crossfit import FOLDS, fit_without_each, fold_of_rows, merged
 from unskew.audit.reading import read, require_three_columns
 from unskew.audit.weights_files import ADDED, added_columns, prepared, require_free, write_with
 from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of

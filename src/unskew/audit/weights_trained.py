@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.audit.audit import DEFAULT_P_MIN, FOLDS
+from unskew.audit.audit import DEFAULT_P_MIN
+from unskew.audit.crossfit import FOLDS
 from unskew.audit.weights_files import prepared, write_with
 from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of
 from unskew.base.errors import ParameterError

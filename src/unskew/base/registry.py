@@ -145,7 +145,7 @@ METHODS: Registry[type[Debiaser]] = Registry("method", "unskew.debias", "Debiase
 """Every debiasing method by the name that ``unskew run --method`` knows it by."""
 
 CALIBRATORS: Registry[type[Calibrator]] = Registry("calibrator", "unskew.calibration", "Calibrator")
-"""Every calibrator of scores alone by its name, in the order of tables (``Segmented`` needs more)."""
+"""Every calibrator of scores alone by its name, in the order of tables (``Multicalibrated`` needs more)."""
 
 BACKBONES: Registry[type[Learner]] = Registry("backbone", "unskew.learners", "Learner")
 """Every backbone by the name that ``unskew run --backbone`` knows it by."""

@@ -12,7 +12,6 @@ from unskew.base.errors import RunFolderError
 from unskew.base.registry import CALIBRATORS
 from unskew.calibration.calibrator import Calibrator
 from unskew.calibration.multicalibrated import Multicalibrated
-from unskew.calibration.segmented import Segmented
 
 if TYPE_CHECKING:
     from unskew.calibration.sklearn_adapter import CalibratedClassifier
@@ -22,7 +21,6 @@ __all__ = [
     "CalibratedClassifier",
     "Calibrator",
     "Multicalibrated",
-    "Segmented",
     "calibrator_from_dict",
     "load_calibrator",
     "make_calibrator",
@@ -79,8 +77,9 @@ def make_calibrator(name: str | Calibrator | None, **parameters: Any) -> Calibra
 def calibrator_from_dict(saved: Mapping[str, Any]) -> Calibrator:
     """The fitted calibrator, of whatever kind, that ``to_dict`` wrote."""
     name = saved.get("calibrator") if isinstance(saved, Mapping) else None
-    by_segment: dict[Any, type[Calibrator]] = {each.name: each for each in (Segmented, Multicalibrated)}
-    kind = by_segment.get(name) or CALIBRATORS.get(name) if isinstance(name, str) else None
+    kind: type[Calibrator] | None = Multicalibrated if name == Multicalibrated.name else None
+    if kind is None and isinstance(name, str):
+        kind = CALIBRATORS.get(name)
     if kind is None:
         raise RunFolderError(
             f"this does not hold a calibrator of this version (found {name!r})",

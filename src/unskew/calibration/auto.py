@@ -11,6 +11,7 @@ import numpy as np
 from unskew.base.errors import ParameterError
 from unskew.base.estimator import require, require_at_least
 from unskew.base.registry import register
+from unskew.calibration import sql
 from unskew.calibration.calibrator import Calibrator, inside
 from unskew.calibration.folds import both_classes, folds_of, log_loss
 from unskew.calibration.grouping import Grouped, Vector
@@ -135,6 +136,9 @@ class AutoCalibrator(Calibrator):
 
     def _predict(self, score: Vector) -> Vector:
         return self.choice_._predict(score)
+
+    def _sql(self, score: str, safe: str, dialect: sql.Dialect) -> str:
+        return self.choice_._sql(score, safe, dialect)
 
     def _reason(self, chosen: str, best: str) -> str:
         reason = f"{chosen}: cross-validated NLL {self.losses_[chosen]:.6g} over {self.rows_:,} rows"

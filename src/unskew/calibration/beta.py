@@ -9,7 +9,8 @@ import numpy as np
 from scipy.special import logit
 
 from unskew.base.registry import register
-from unskew.calibration.calibrator import Calibrator, inside, sigmoid
+from unskew.calibration import sql
+from unskew.calibration.calibrator import LARGEST_LOGIT, Calibrator, inside, sigmoid
 from unskew.calibration.grouping import Grouped, Vector
 from unskew.calibration.logistic_fit import fit_logistic
 from unskew.calibration.platt import FELL_BACK, Platt, worse_than_platt
@@ -83,6 +84,13 @@ class Beta(Calibrator):
     def _predict(self, score: Vector) -> Vector:
         low, high = _ends(score)
         return sigmoid(self.a_ * low - self.b_ * high + self.intercept_)
+
+    def _sql(self, score: str, safe: str, dialect: sql.Dialect) -> str:
+        ends = f"LN({safe})", f"LN({sql.double(1.0)} - {safe})"
+        low, high = (
+            f"{sql.double(slope)} * {end}" for slope, end in zip((self.a_, self.b_), ends, strict=True)
+        )
+        return sql.sigmoid(f"{low} - {high} + {sql.double(self.intercept_)}", LARGEST_LOGIT)
 
 
 def _ends(score: Vector) -> tuple[Vector, Vector]:

@@ -18,6 +18,7 @@ from unskew.base.errors import DataError, RunFolderError, UnskewError
 from unskew.base.estimator import Estimator, require_at_least, require_types
 from unskew.base.files import write_text
 from unskew.base.plain_text import plain
+from unskew.calibration import sql
 from unskew.calibration.grouping import Grouped, Vector, check_scores, group, numeric
 
 PROBABILITY_FLOOR = 1e-12
@@ -129,6 +130,30 @@ class Calibrator(Estimator, ABC):
             inside(self._predict(chunk), out=probability[rows])
         return probability
 
+    def to_sql(self, column: str = "p", dialect: sql.Dialect = "duckdb") -> str:
+        """Return the map as an SQL expression: null where the score is null or outside [0, 1].
+
+        Equal to :meth:`predict` up to rounding.
+
+        Parameters
+        ----------
+        column
+            The column of scores.
+        dialect
+            ``"duckdb"``, ``"spark"``, ``"bigquery"``, ``"snowflake"`` or ``"postgres"``.
+            :class:`unskew.Multicalibrated` reads the columns of ``fit`` by their names.
+        """
+        sql.require_dialect(dialect)
+        return sql.rendered(self.sql_of(sql.named(column, dialect), dialect), dialect)
+
+    def sql_of(self, column: str, dialect: sql.Dialect) -> str:
+        """Return the map of a quoted column in sqlglot's dialect; features are columns of an engine."""
+        self._require_fitted("base_rate_")
+        score = f"CAST({column} AS DOUBLE)"
+        low, high = PROBABILITY_FLOOR, 1 - PROBABILITY_FLOOR
+        value = sql.between(low, self._sql(score, sql.between(low, score, high), dialect), high)
+        return f"CASE WHEN {score} >= 0 AND {score} <= 1 THEN {value} END"
+
     def clone(self) -> Self:
         """A new, unfitted calibrator with the same parameters."""
         return type(self)(**self.get_params(deep=False))
@@ -207,6 +232,10 @@ class Calibrator(Estimator, ABC):
     @abstractmethod
     def _predict(self, score: Vector) -> Vector:
         """The map, for scores known to be in [0, 1]; the caller clips to (0, 1)."""
+
+    @abstractmethod
+    def _sql(self, score: str, safe: str, dialect: sql.Dialect) -> str:
+        """Return :meth:`_predict` in SQL, of a score and of the same moved inside (0, 1)."""
 
     def _learned_to_dict(self) -> dict[str, Any]:
         names = ("rows_", "base_rate_", "message_", *self.learned)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from unskew.base.registry import register
+from unskew.calibration import sql
 from unskew.calibration.calibrator import Calibrator
 from unskew.calibration.grouping import Vector
 
@@ -31,4 +32,7 @@ class Identity(Calibrator):
         """Nothing to learn."""
 
     def _predict(self, score: Vector) -> Vector:
+        return score
+
+    def _sql(self, score: str, safe: str, dialect: sql.Dialect) -> str:
         return score

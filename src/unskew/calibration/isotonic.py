@@ -11,6 +11,7 @@ from scipy.special import logit
 
 from unskew.base.estimator import require_at_least
 from unskew.base.registry import register
+from unskew.calibration import sql
 from unskew.calibration.calibrator import inside
 from unskew.calibration.grouping import Vector
 from unskew.calibration.logistic_fit import fit_logistic
@@ -94,6 +95,19 @@ class Isotonic(StepCalibrator):
         share = np.clip((score - last) / gap, 0.0, 1.0)
         value += share * (self.values_.take(following) - value)
         return value
+
+    def _sql(self, score: str, safe: str, dialect: sql.Dialect) -> str:
+        if self.interpolation == "step":
+            return super()._sql(score, safe, dialect)
+        following = [*range(1, len(self.values_)), len(self.values_) - 1]
+        pieces = []
+        for value, last, first, upper in zip(
+            self.values_, self.last_, self.first_[following], self.values_[following], strict=True
+        ):
+            gap = max(first - last, np.finfo(np.float64).tiny)
+            share = sql.between(0.0, f"({score} - {sql.double(last)}) / {sql.double(gap)}", 1.0)
+            pieces.append(sql.line(upper - value, share, value))
+        return sql.steps(score, self.first_[1:].tolist(), pieces)
 
 
 def _zero_safe(blocks: Blocks, smoothing: float) -> Vector:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from unskew.base.errors import DataError
 from unskew.base.estimator import require, require_above, require_at_least
-from unskew.calibration.calibrator import Calibrator, checked_chunks, inside, logits, sigmoid
+from unskew.calibration import sql
+from unskew.calibration.calibrator import LARGEST_LOGIT, Calibrator, checked_chunks, inside, logits, sigmoid
 from unskew.calibration.grouping import Grouped, Vector, numeric
 from unskew.calibration.platt import Platt
 from unskew.calibration.segment_columns import Codes, SegmentColumn, columns_of
@@ -42,16 +43,14 @@ class Multicalibrated(Calibrator):
 
     z = logit p̂, (b, c) starts at Platt's fit, t is z in units of its spread. Term k has a level a and a
     slope s for each segment of one column of ``features`` (or of two crossed ones, or of one crossed with
-    bins of the score), under a prior that counts as ``strength`` rows of the rarer class, as in
-    :class:`Segmented`.
+    bins of the score), under a prior that counts as ``strength`` rows of the rarer class.
     Boosting improves one term at a time, the one that promises most beyond the degrees of freedom it adds.
     Out of fold it is judged after how many rounds to stop; 0, which is Platt's map, unless the gain is larger
     than its standard error. A value never seen in ``fit`` gets what the other terms say; a prediction without
     features is Platt's.
 
     Use it where calibrated overall is not calibrated for each group of users, items or contexts, and several
-    columns may tell the groups. Not for columns that were chosen by looking at the outcome, and not where
-    one column has a handful of large segments: :class:`Segmented` says the same in fewer numbers.
+    columns may tell the groups. Not for columns that were chosen by looking at the outcome.
 
     Parameters
     ----------
@@ -218,6 +217,25 @@ class Multicalibrated(Calibrator):
     def _predict(self, score: Vector) -> Vector:
         return sigmoid(self.slope_ * logits(score) + self.intercept_)
 
+    def _sql(self, score: str, safe: str, dialect: sql.Dialect) -> str:
+        z = sql.logit(safe)
+        conditions = [column.conditions(sql.named(column.name, dialect)) for column in self.columns_]
+        edges = self.score_edges_.tolist()
+        codes = range(len(edges) + 1)
+        conditions.append(
+            [sql.steps(score, edges, [str(int(code == own)) for own in codes]) + " = 1" for code in codes]
+        )
+        terms = [
+            "".join(
+                f" + {_cases(term.value[power].reshape(term.shape), [conditions[c] for c in term.columns])}"
+                for term in self.terms_
+            )
+            for power in (0, 1)
+        ]
+        t = f"(({z} - {sql.double(self.middle_)}) / {sql.double(self.spread_)})"
+        common = sql.line(self.common_slope_, z, self.common_intercept_)
+        return sql.sigmoid(f"({common}{terms[0]} + ({sql.double(0.0)}{terms[1]}) * {t})", LARGEST_LOGIT)
+
     def _sizes(self) -> list[int]:
         sizes = [column.size for column in self.columns_]
         return sizes if self.monotone else [*sizes, len(self.score_edges_) + 1]
@@ -260,3 +278,16 @@ class Multicalibrated(Calibrator):
         if value.shape != (2, int(np.prod(shape))) or not np.isfinite(value).all():
             raise ValueError(f"a term of shape {value.shape} where columns have {shape} segments")
         return Term(columns, shape, value)
+
+
+def _cases(value: Vector, conditions: Sequence[Sequence[str]]) -> str:
+    """Return the value ``[code, ...]`` of a row, given the condition of each code of each column."""
+    if not conditions:
+        return sql.double(float(value))
+    # Codes of no rows, and the one of values that were never seen, have the value 0.
+    cases = [
+        (condition, _cases(of_code, conditions[1:]))
+        for condition, of_code in zip(conditions[0], value, strict=False)
+        if of_code.any()
+    ]
+    return sql.switch(cases, sql.double(0.0))

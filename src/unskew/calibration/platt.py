@@ -10,7 +10,8 @@ from scipy.special import logit
 
 from unskew.base.estimator import require_above
 from unskew.base.registry import register
-from unskew.calibration.calibrator import ROUNDING, Calibrator, inside, logits, sigmoid
+from unskew.calibration import sql
+from unskew.calibration.calibrator import LARGEST_LOGIT, ROUNDING, Calibrator, inside, logits, sigmoid
 from unskew.calibration.folds import log_loss
 from unskew.calibration.grouping import Grouped, Vector
 from unskew.calibration.logistic_fit import LogisticFit, fit_logistic
@@ -109,6 +110,10 @@ class Platt(Calibrator):
 
     def _predict(self, score: Vector) -> Vector:
         return sigmoid(self.slope_ * self._scale(score) + self.intercept_)
+
+    def _sql(self, score: str, safe: str, dialect: sql.Dialect) -> str:
+        scale = sql.logit(safe) if self.input == "logit" else score
+        return sql.sigmoid(sql.line(self.slope_, scale, self.intercept_), LARGEST_LOGIT)
 
     def _scale(self, score: Vector) -> Vector:
         return logits(score) if self.input == "logit" else score

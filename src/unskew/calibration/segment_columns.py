@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from unskew.base.errors import DataError
 from unskew.base.numbers import array_of
 from unskew.base.plain_text import listed, plain
+from unskew.calibration import sql
 
 Codes = NDArray[np.intp]
 
@@ -82,6 +83,21 @@ class SegmentColumn:
             return np.zeros(len(column), dtype=np.intp)
         place = np.minimum(np.searchsorted(self.values, column), self.size - 1)
         return np.where(self.values[place] == column, place, self.size)
+
+    def conditions(self, name: str) -> list[str]:
+        """Return the condition of each code in SQL, given the column's name there."""
+        if self.kind == "text":
+            shown = f"COALESCE(CAST({name} AS VARCHAR), {sql.text(MISSING)})"
+            return [f"{shown} = {sql.text(value)}" for value in self.values.tolist()]
+        if self.kind == "whole":
+            return [f"{name} = {value}" for value in self.values.tolist()]
+        number = f"CAST({name} AS DOUBLE)"
+        is_nan = f"LOWER(CAST({number} AS VARCHAR)) = 'nan'"
+        edges = [sql.double(edge) for edge in self.values]
+        low = ["", *(f" AND {number} >= {edge}" for edge in edges)]
+        high = [*(f" AND {number} < {edge}" for edge in edges), ""]
+        bins = [f"NOT {name} IS NULL AND NOT {is_nan}{a}{b}" for a, b in zip(low, high, strict=True)]
+        return [*bins, f"({name} IS NULL OR {is_nan})"]
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from unskew.base.estimator import require_above, require_at_least
 from unskew.base.registry import register
-from unskew.calibration.calibrator import Calibrator, inside, logits, sigmoid
+from unskew.calibration import sql
+from unskew.calibration.calibrator import LARGEST_LOGIT, Calibrator, inside, logits, sigmoid
 from unskew.calibration.folds import both_classes, folds_of, log_loss
 from unskew.calibration.grouping import Grouped, Vector
 from unskew.calibration.logistic_fit import fit_logistic
@@ -99,6 +100,25 @@ class Spline(Calibrator):
         eta = _evaluated(self.coefficients_, self.breaks_, within)
         eta += np.where(beyond < 0, self.end_slopes_[0], self.end_slopes_[1]) * beyond
         return sigmoid(eta)
+
+    def _sql(self, score: str, safe: str, dialect: sql.Dialect) -> str:
+        z = sql.logit(safe)
+        first, last = (float(end) for end in self.breaks_[[0, -1]])
+        pieces = []
+        for start, powers in zip(self.breaks_[:-1], self.coefficients_.T, strict=True):
+            beyond, cubic = f"({z} - {sql.double(start)})", sql.double(powers[0])
+            for power in powers[1:]:
+                cubic = f"({cubic} * {beyond} + {sql.double(power)})"
+            pieces.append(cubic)
+        start, end = _evaluated(self.coefficients_, self.breaks_, self.breaks_[[0, -1]]).tolist()
+        low, high = (float(slope) for slope in self.end_slopes_)
+        tails = [
+            f"({sql.double(value)} + {sql.double(slope)} * ({z} - {sql.double(place)}))"
+            for value, slope, place in ((start, low, first), (end, high, last))
+        ]
+        within = sql.steps(z, self.breaks_[1:-1].tolist(), pieces)
+        cases = [(f"{z} < {sql.double(first)}", tails[0]), (f"{z} > {sql.double(last)}", tails[1])]
+        return sql.sigmoid(sql.switch(cases, within), LARGEST_LOGIT)
 
     def _choose(self, basis: SplineBasis, points: Grouped) -> float:
         loss = np.zeros(len(PENALTIES))

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.calibration import sql
 from unskew.calibration.calibrator import Calibrator
 from unskew.calibration.grouping import Vector
 
@@ -82,6 +83,9 @@ class StepCalibrator(Calibrator):
 
     def _predict(self, score: Vector) -> Vector:
         return self.values_.take(np.searchsorted(self.edges_, score, side="right"))
+
+    def _sql(self, score: str, safe: str, dialect: sql.Dialect) -> str:
+        return sql.steps(score, self.edges_.tolist(), [sql.double(value) for value in self.values_])
 
     def _set_steps(self, edges: Vector, values: Vector) -> None:
         self.edges_, self.values_ = edges, values

@@ -9,7 +9,8 @@ import numpy as np
 
 from unskew.base.estimator import require_above
 from unskew.base.registry import register
-from unskew.calibration.calibrator import Calibrator, logits, sigmoid
+from unskew.calibration import sql
+from unskew.calibration.calibrator import LARGEST_LOGIT, Calibrator, logits, sigmoid
 from unskew.calibration.grouping import Vector
 from unskew.calibration.logistic_fit import fit_logistic
 
@@ -63,3 +64,6 @@ class Temperature(Calibrator):
 
     def _predict(self, score: Vector) -> Vector:
         return sigmoid(logits(score) / self.temperature_)
+
+    def _sql(self, score: str, safe: str, dialect: sql.Dialect) -> str:
+        return sql.sigmoid(f"{sql.logit(safe)} / {sql.double(self.temperature_)}", LARGEST_LOGIT)

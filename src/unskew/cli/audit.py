@@ -13,11 +13,12 @@ from unskew.cli.options import OUTPUT, Clip, JsonFile, LogJson, Overwrite, Rows,
 from unskew.cli.verb import refuse
 
 if TYPE_CHECKING:
-    from unskew.audit import AuditResult
+    from unskew.audit import ActionsResult, AuditResult
 
 EXIT_HEALTHY = 0
 EXIT_MISCALIBRATED = 1
 
+OF_QUERY = ("by", "time", "boolean_outcome", "fold_by")
 COLUMNS, ENGINE = "Columns", "Where the rows are in an engine"
 
 
@@ -65,6 +66,8 @@ class AuditOptions(Settings):
     """The column of times of --by."""
     boolean_outcome: bool = option(False, shown=False, group=ENGINE)
     """With --sql, the outcome is true and false."""
+    fold_by: str | None = option(None, shown=False, group=ENGINE)
+    """With --sql, count by fold too, of the ids in this column: calibrators are judged on other ids."""
     log_json: LogJson = None
 
 
@@ -80,24 +83,24 @@ def audit(options: AuditOptions) -> int:
     if options.sql is not None and not options.run:
         print(_query(options))
         return EXIT_HEALTHY
-    if options.actions is not None:
-        return _audit_actions(options)
+    from unskew.audit import AuditResult
     from unskew.base.files import AUDIT, check_target, whole_folder, write_json
     from unskew.cli.places import check_outputs, table_files
 
     if options.no_report:
         refuse(options, ("out", "overwrite"), "with --no-report, which writes no folder")
+    reports = not options.no_report and options.actions is None
     rows = _rows_of(options)
     target = options.out or _free_folder(rows[0])
-    if not options.no_report:
+    if reports:
         check_target(target, overwrite=options.overwrite, kind=AUDIT)
     check_outputs(
         {"--json": options.json_file, "--log-json": options.log_json},
-        folders={} if options.no_report else {"--out": target},
+        folders={"--out": target} if reports else {},
         read=[] if options.run else table_files(rows),
     )
-    result = _audited(options, rows)
-    if not options.no_report:
+    result = _audited(options, rows) if options.actions is None else _audited_actions(options, rows)
+    if isinstance(result, AuditResult) and reports:
         from unskew.report.audit_report import render_audit_report
 
         report = render_audit_report(result)
@@ -107,10 +110,10 @@ def audit(options: AuditOptions) -> int:
             write_json(beside / AUDIT.marker, result.to_dict())
     if options.json_file is not None:
         write_json(options.json_file, result.to_dict())
-    from unskew.cli.audit_tables import print_audit
+    from unskew.cli.audit_tables import print_actions, print_audit
 
-    print_audit(result)
-    if not options.no_report:
+    print_audit(result) if isinstance(result, AuditResult) else print_actions(result)
+    if reports:
         print(f"\nThe report: {plain(target / 'report.html')}")
     return EXIT_MISCALIBRATED if result.healthy is False else EXIT_HEALTHY
 
@@ -125,13 +128,13 @@ def _check_source(options: AuditOptions) -> None:
             )
         refuse(options, ("actions",), "with --sql and --cells")
     else:
-        refuse(options, ("table", "run", "by", "time", "boolean_outcome"), "without --sql")
+        refuse(options, ("table", "run", *OF_QUERY), "without --sql")
     if options.sql is not None and not options.run:
         refuse(options, ("json_file", "out", "overwrite", "no_report"), "with --sql, which prints a query")
     elif options.sql is not None:
-        refuse(options, ("by", "time", "boolean_outcome"), "with --run, which audits all rows together")
-    if options.run and options.table is None:
-        raise ParameterError("--table is missing", remedy="give files and globs, or FILE.duckdb:TABLE")
+        refuse(options, OF_QUERY, "with --run, which audits all rows together")
+    if options.sql is not None and options.table is None:
+        raise ParameterError("--table is missing", remedy="name the table as the engine knows it, or files")
     if options.cells is not None:
         refuse(options, ("sql", "table", "run"), "with --cells, the result of a query")
     if options.actions is None:
@@ -151,22 +154,19 @@ def _required(options: AuditOptions, name: str) -> str:
         return column
     if options.cells is not None:
         return name
-    what = "probabilities in [0, 1]" if name == "score" else "whether it happened"
-    bandit = "" if name == "score" else ", or for a bandit log give --actions N"
-    raise ParameterError(f"--{name} is missing", remedy=f"name the column that says {what}{bandit}")
+    happened = "whether it happened, or for a bandit log give --actions N"
+    what = "probabilities in [0, 1]" if name == "score" else happened
+    raise ParameterError(f"--{name} is missing", remedy=f"name the column that says {what}")
 
 
 def _rows_of(options: AuditOptions) -> list[str]:
     """Return what is read: files, the table of an engine, or the file of cells."""
-    if options.cells is not None:
-        return [str(options.cells)]
-    if options.table is not None:
-        return [options.table]
-    if not options.files:
+    engine = options.table if options.cells is None else str(options.cells)
+    if engine is None and not options.files:
         raise ParameterError(
             "there is nothing to audit", remedy="give FILE..., or --sql ENGINE --table T, or --cells FILE"
         )
-    return list(options.files)
+    return list(options.files) if engine is None else [engine]
 
 
 def _query(options: AuditOptions) -> str:
@@ -174,25 +174,17 @@ def _query(options: AuditOptions) -> str:
     from unskew.audit.periods import By
     from unskew.audit.sql import cells_query
 
-    if options.table is None:
-        raise ParameterError("--table is missing", remedy="name the table as the engine knows it")
     if options.by is None and options.time is not None:
         raise ParameterError("--time has no effect without --by", remedy="give --by day, hour or week")
-    return cells_query(
-        options.table,
-        score=_required(options, "score"),
-        outcome=_required(options, "outcome"),
-        weight=options.weight,
-        dialect=options.sql,  # type: ignore[arg-type]
-        segments=options.segment,
-        by=None if options.by is None else By.of(options.by, options.time),
-        boolean_outcome=options.boolean_outcome,
-    )
+    columns = options.model_dump(include={"score", "outcome", "weight", "boolean_outcome", "fold_by"})
+    by = None if options.by is None else By.of(options.by, options.time)
+    return cells_query(str(options.table), **columns, segments=options.segment, by=by, dialect=options.sql)  # type: ignore[arg-type]
 
 
 def _audited(options: AuditOptions, rows: list[str]) -> AuditResult:
     """Audit files, the table of an engine, or cells."""
     from unskew.audit import audit, audit_cells
+    from unskew.audit.engines import require_runnable, run_query
     from unskew.base.progress import progress_bars
     from unskew.data.stream import Roles
 
@@ -200,36 +192,22 @@ def _audited(options: AuditOptions, rows: list[str]) -> AuditResult:
     columns = {"score": score, "outcome": outcome, "weight": options.weight, "segments": options.segment}
     limits = options.model_dump(include={"tolerance", "significance", "p_min", "seed"})
     if options.run:
-        from unskew.audit.engines import require_runnable, run_query
-
         require_runnable(options.sql)  # type: ignore[arg-type]
-        counted = run_query(rows[0], **columns)  # type: ignore[arg-type]
+    if options.run or options.cells is not None:
+        counted = run_query(rows[0], **columns) if options.run else options.cells  # type: ignore[arg-type]
         return audit_cells(counted, where=rows[0], roles=Roles(**columns), **limits)  # type: ignore[arg-type]
-    if options.cells is not None:
-        return audit_cells(options.cells, where=rows[0], roles=Roles(**columns), **limits)  # type: ignore[arg-type]
     with progress_bars(log_json=options.log_json) as progress:
         return audit(rows, **columns, **limits, progress=progress)  # type: ignore[arg-type]
 
 
-def _audit_actions(options: AuditOptions) -> int:
+def _audited_actions(options: AuditOptions, rows: list[str]) -> ActionsResult:
     """Audit the probability of showing, of a bandit log."""
-    from unskew.base.files import write_json
-    from unskew.cli.places import check_outputs, table_files
-
-    files = _rows_of(options)
-    check_outputs({"--json": options.json_file, "--log-json": options.log_json}, read=table_files(files))
-
     from unskew.audit import audit_actions
     from unskew.base.progress import progress_bars
-    from unskew.cli.audit_tables import print_actions
 
-    limits = options.model_dump(include={"actions", "tolerance", "significance"})
+    asked = options.model_dump(include={"score", "actions", "tolerance", "significance"})
     with progress_bars(log_json=options.log_json) as progress:
-        result = audit_actions(files, score=_required(options, "score"), **limits, progress=progress)
-    if options.json_file is not None:
-        write_json(options.json_file, result.to_dict())
-    print_actions(result)
-    return EXIT_MISCALIBRATED if result.healthy is False else EXIT_HEALTHY
+        return audit_actions(rows, **asked, progress=progress)
 
 
 def _free_folder(first: str) -> Path:

@@ -12,7 +12,6 @@ from scipy.special import expit
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from unskew.base.errors import UnskewError
 from unskew.calibration import AutoCalibrator, Calibrator, Multicalibrated
 from unskew.calibration.calibrator import PROBABILITY_FLOOR
 from unskew.calibration.segment_columns import SegmentColumn
@@ -94,12 +93,6 @@ def line_of(calibrator: Calibrator | None) -> tuple[Floats, Floats, Floats]:
     Knots are added halfway between two others where the straight line is not yet close to the calibrator, so
     that a logistic map has two knots, a spline some thousands, and a step two neighbouring doubles.
     """
-    if len(getattr(calibrator, "segments_", ())):
-        assert calibrator is not None
-        raise UnskewError(
-            f"the calibrator {calibrator.name!r} has segments of its own",
-            remedy="use one that reads the score alone, or Multicalibrated",
-        )
     predict = (lambda score: score) if calibrator is None else calibrator.predict
     plain = chosen(calibrator)
     steps = np.concatenate([np.ravel(getattr(plain, name, [])) for name in STEPS])
