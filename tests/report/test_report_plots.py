@@ -229,5 +229,5 @@ def test_the_overview_has_a_panel_for_each_thing_that_is_known(inputs: dict[str,
     }.items():
         known = {name: value for name, value in metrics.items() if name not in left_out}
         reliability, *others = overview_figures(metrics=known, sketches=inputs["sketches"])
-        assert reliability.get_suptitle().startswith("Logit axes")
+        assert reliability.get_suptitle().startswith("Reliability, logit")
         assert [figure.get_suptitle() for figure in others] == titles

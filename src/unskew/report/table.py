@@ -96,7 +96,7 @@ class Table:
         return [self.words <= number < last for number in range(len(self.columns))]
 
     def rich(self) -> RichTable:
-        """Return the table for ``rich.print``; asides stand below their numbers."""
+        """Return the table for ``rich.print``: asides stand below their numbers, and remarks are left out."""
         from rich.box import SIMPLE
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -111,11 +111,12 @@ class Table:
             show_edge=False,
             pad_edge=False,
         )
-        for name, is_number in zip(self.columns, self.numeric, strict=True):
+        shown = len(self.columns) - self.notes
+        for name, is_number in zip(self.columns[:shown], self.numeric, strict=False):
             table.add_column(Text(name), justify="right" if is_number else "left")
         for row in self.cells:
-            lines = [Text(cell.text + cell.mark) for cell in row]
-            for line, cell in zip(lines, row, strict=True):
+            lines = [Text(cell.text + cell.mark) for cell in row[:shown]]
+            for line, cell in zip(lines, row, strict=False):
                 line.append(f"\n{cell.aside}" if cell.aside else "", "dim")
             table.add_row(*lines)
         return table

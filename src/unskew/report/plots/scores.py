@@ -80,8 +80,8 @@ def reliability_figures(
     if not any(sketch.rows for sketch in sketches.values()):
         return []
     titles: dict[Scale, str] = {
-        "linear": "Linear axes: the large ones",
-        "logit": "Logit axes: small ones become large weights",
+        "linear": "Reliability, linear axes",
+        "logit": "Reliability, logit axes (small scores)",
     }
     figures = []
     for scale, title in titles.items():
