@@ -26,6 +26,7 @@ from unskew.training.saved import sealed_folder, write_config
 
 WEIGHTED: dict[str, tuple[Callable[[Trial], None], int]] = {
     "tables": (tables.audit_or_weights, 30),
+    "log files": (tables.read_as_log, 15),
     "options": (commands.options, 25),
     "run folders": (documents.run_folder, 12),
     "calibrator files": (documents.calibrator_file, 8),
@@ -39,7 +40,7 @@ WEIGHTED: dict[str, tuple[Callable[[Trial], None], int]] = {
     "same weights": (same.weights, 3),
     "same trained weights": (same.trained, 1),
 }
-"""Classes of cases, and how many of each are made in 129."""
+"""Classes of cases, and how many of each are made in 144."""
 
 CLASSES = {name: case for name, (case, _) in WEIGHTED.items()}
 

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import unskew as us
 from fuzz.odd import NAMES, TEXTS
 from fuzz.trial import Trial
+from unskew.data import source, two_passes
 
 ROWS = (0, 1, 2, 3, 17, 100, 400, 400, 400, 3000)
 
@@ -52,6 +54,46 @@ def audit_or_weights(trial: Trial) -> None:
         _audit(trial, written)
     else:
         _weights(trial, written)
+
+
+def read_as_log(trial: Trial) -> None:
+    """A file that is read as a log, at once and in batches into mapped arrays: the same, or refused twice."""
+    written = write_csv(trial) if trial.chance(0.5) else write_parquet(trial)
+    damage(trial, written)
+    names = trial.rng.permutation([written.score, *written.others]).tolist()
+    columns = {"user": names[0], "item": names[-1], "click": written.outcome}
+    further = {
+        "features": trial.pick(["auto", None]),
+        "keep": [name for name in names[1:-1] if trial.chance(0.2)],
+    }
+
+    def read(cache: str) -> Any:
+        options = {**columns, **further, "space": "impressions", "cache": cache}
+        log = trial.call(f"read_log {options}", lambda: us.read_log(written.path, **options))
+        return None if log is None else (log, trial.call("encoders", lambda: log.encoders))
+
+    whole = read("none")
+    before = two_passes.MAPPED_BYTES, source.HELD_BYTES
+    two_passes.MAPPED_BYTES = source.HELD_BYTES = 0
+    try:
+        mapped = read("none")
+    finally:
+        two_passes.MAPPED_BYTES, source.HELD_BYTES = before
+    # What is mapped carries no text with gaps, and no long text.
+    refused = mapped is None and bool(further["keep"])
+    trial.must((whole is None) == (mapped is None) or refused, f"at once {whole}, mapped {mapped}")
+    if whole is None or mapped is None:
+        return
+    for one, other in zip(_read(whole[0]), _read(mapped[0]), strict=True):
+        trial.must(one == other, f"at once {one[:300]}, mapped {other[:300]}")
+
+
+def _read(log: us.Log) -> list[str]:
+    """All that is in a log, as text."""
+    coded = [] if log.features is None else [*log.encoded_rows(), log.schema_table()]
+    carried = [[str(value) for value in values] for values in log.columns.values()]
+    found = [log.users.decode(log.user), log.items.decode(log.item), log.click, *coded]
+    return [repr(np.asarray(each).tolist()) for each in found] + [repr(carried)]
 
 
 def _audit(trial: Trial, written: Written) -> None:

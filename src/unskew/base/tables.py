@@ -449,6 +449,12 @@ def reading(file: Any) -> Iterator[str | None]:
         yield delimiter
     except PermissionError as error:
         raise DataError("may not be read", where=str(file), remedy="see to its permissions") from error
+    except UnicodeDecodeError as error:
+        raise DataError(
+            "the name of a column is not UTF-8",
+            where=str(file),
+            remedy="write the file in UTF-8 (iconv -f LATIN1 -t UTF-8, if it is Latin-1)",
+        ) from error
     except (pa.ArrowException, OSError) as error:
         said = str(error).strip().partition("\n")[0]
         if "straddl" in said:

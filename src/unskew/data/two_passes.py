@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -27,36 +28,20 @@ from unskew.base.columns import (
 from unskew.base.errors import DataError
 from unskew.base.progress import SILENT, Progress
 from unskew.base.tables import is_time
-from unskew.data.arrays import MAPPED_BYTES, empty_like, mapped, pieces, require_disk
+from unskew.data.arrays import MAPPED_BYTES, mapped, require_disk
 from unskew.data.described import (
     AUTO,
     NO_FEATURE,
     Prepared,
     Wanted,
-    is_number,
-    kinds_of_type,
     lacked_by,
     without_auto,
 )
-from unskew.data.distinct import TEXT, Counts, ValueIndex, as_numpy
-from unskew.data.encoder import MOST_VALUES
-from unskew.data.kinds import Bag, Category, Coded, Feature, Number, TimePart, Vector
+from unskew.data.distinct import Counts, as_numpy
+from unskew.data.feature_column import FeatureColumn, changed
+from unskew.data.kinds import Bag, Category, Feature, TimePart
 from unskew.data.known_propensity import shown_probabilities
 from unskew.data.source import Reading, RowBatch, RowSource
-from unskew.data.values import (
-    MISSING,
-    Bags,
-    Numbers,
-    Texts,
-    Values,
-    Vectors,
-    coded_column,
-    holds_vectors,
-    is_list,
-    is_text_of_times,
-    times_of,
-    values_of,
-)
 from unskew.data.vocabulary import Vocabulary, id_column
 
 MOST_IDS = 10_000_000
@@ -64,9 +49,6 @@ MOST_IDS = 10_000_000
 
 BUCKETS = 1 << 14
 """Codes that the other users, or items, share by a hash of their ids."""
-
-GONE = "…"
-"""What stands for all texts of a column that were too rare to be kept."""
 
 LONGEST_TEXT = 256
 """Letters of a text that a mapped log carries along, at most."""
@@ -210,128 +192,6 @@ def _tracked(reading: Reading, progress: Progress, what: str) -> Iterator[RowBat
     task.finish()
 
 
-class _Column:
-    """A column of features: what is learned of it in the first pass, and its values in the second."""
-
-    def __init__(self, name: str, kind: Any, declared: Sequence[Feature | None]) -> None:
-        self.name = name
-        kinds = kinds_of_type(kind, name)
-        # Whole numbers may be codes or numbers, of which the values decide.
-        self.is_open = declared[0] is None and len(kinds) == 2 and not isinstance(kinds[0], TimePart)
-        self.may_be_time = declared[0] is None and is_text(kind)
-        self.may_be_vector = declared[0] is None and is_list(kind)
-        self.width = getattr(kind, "list_size", 0)
-        self.features: tuple[Feature, ...] = ()
-        for each in declared:
-            self.features += kinds if each is None else (each,)
-        self.counts = Counts(MOST_VALUES)
-        self.known = self.elements = 0
-        self._places: ValueIndex | None = None
-
-    @property
-    def coded(self) -> Coded | None:
-        """The feature whose texts get codes, if there is one."""
-        return next((each for each in self.features if isinstance(each, Coded)), None)
-
-    def learn(self, array: Any) -> None:
-        """Count the values of some rows."""
-        if self.may_be_time:
-            self.may_be_time = False
-            if is_text_of_times(array):
-                self.features = TimePart.both(self.name)
-        if self.may_be_vector:
-            self.may_be_vector = False
-            if holds_vectors(array):
-                self.features = (Vector(self.name),)
-        if isinstance(self.features[0] if self.features else None, Vector):
-            vectors = values_of(self.features[0], array)
-            assert isinstance(vectors, Vectors)
-            self._require_width(vectors)
-        if self.coded is None:
-            return
-        coded = coded_column(self.coded, array)
-        known = coded.codes[coded.codes != MISSING]
-        self.counts.add(coded.texts, np.bincount(known, minlength=len(coded.texts)))
-        self.known += len(known)
-
-    def _require_width(self, vectors: Vectors) -> None:
-        width = vectors.values.shape[1]
-        if vectors.missing().all():
-            return
-        if self.width and width != self.width:
-            raise DataError(
-                f"a vector has {width} numbers where others have {self.width}",
-                where=f"column '{self.name}'",
-                remedy="write lists of one length, or declare the column as a Bag",
-            )
-        self.width = width
-
-    def decide(self) -> None:
-        """Choose what whole numbers are."""
-        if self.is_open:
-            category, number = self.features
-            many = is_number(len(self.counts), self.known, self.name)
-            self.features = (number if many else category,)
-        self.counts.cut()
-        if self.coded is not None and len(self.counts):
-            self._places = ValueIndex(self.counts.values)
-
-    def row_bytes(self) -> int:
-        """Return what a row takes in the arrays, about."""
-        widths = [8 if isinstance(each, Number | Bag) else 4 for each in self.features]
-        widths += [4 * self.width]
-        return sum(widths) + (8 if any(isinstance(each, TimePart) for each in self.features) else 0)
-
-    def arrays(self, array: Any) -> dict[str, NDArray[Any]]:
-        """Return the arrays of some rows, by name."""
-        found: dict[str, NDArray[Any]] = {}
-        for feature in self.features:
-            if isinstance(feature, Coded):
-                coded = coded_column(feature, array)
-                place = (
-                    np.empty(0, dtype=np.int64) if self._places is None else self._places.find(coded.texts)
-                )
-                place[place == MISSING] = len(self.counts)
-                found["codes"] = np.append(place, MISSING)[coded.codes].astype(np.int32)
-                if coded.starts is not None:
-                    found["lengths"] = np.diff(coded.starts)
-                continue
-            values = values_of(feature, array)
-            if isinstance(values, Vectors):
-                fits = values.values.shape[1] == self.width
-                gone = np.full((len(values), max(self.width, 1)), np.nan, dtype=np.float32)
-                found["numbers"] = values.values if fits else gone
-            elif isinstance(values, Numbers):
-                found["numbers"] = values.values
-            elif isinstance(values, Texts):
-                found[feature.name] = values.codes
-        if any(isinstance(each, TimePart) for each in self.features):
-            found["times"] = times_of(array, self.name)
-        return found
-
-    def prepared(self, arrays: Mapping[str, NDArray[Any]], empty: Any) -> Prepared:
-        """Return the column from the arrays of all rows."""
-        values: dict[str, Values] = {}
-        for feature in self.features:
-            if isinstance(feature, Coded):
-                texts = as_numpy(self.counts.values) if len(self.counts) else np.empty(0, dtype=TEXT)
-                if self.counts.truncated:
-                    texts = np.append(texts, np.array([GONE], dtype=TEXT))
-                if "lengths" in arrays:
-                    starts = _starts_of(arrays["lengths"])
-                    values[feature.name] = Bags(starts, arrays["codes"], texts)
-                else:
-                    values[feature.name] = Texts(arrays["codes"], texts)
-            elif isinstance(feature, TimePart):
-                known = values_of(feature, empty)
-                assert isinstance(known, Texts)
-                values[feature.name] = Texts(arrays[feature.name], known.texts)
-            else:
-                kind = Vectors if isinstance(feature, Vector) else Numbers
-                values[feature.name] = kind(arrays["numbers"])
-        return Prepared(self.features, values, arrays.get("times"))
-
-
 @dataclass(eq=False)
 class _FirstPass:
     """What the first pass learns."""
@@ -351,7 +211,8 @@ class _FirstPass:
             name for name in self.declared if is_time(schema.field(name).type)
         )
         self.columns = {
-            name: _Column(name, schema.field(name).type, declared) for name, declared in self.declared.items()
+            name: FeatureColumn(name, schema.field(name).type, declared)
+            for name, declared in self.declared.items()
         }
 
     def add(self, batch: RowBatch) -> None:
@@ -366,7 +227,9 @@ class _FirstPass:
             column = batch.column(name)
             self.nulls[name] = self.nulls.get(name, 0) + column.null_count
             if is_text(column.type):
-                longest = pc.max(pc.utf8_length(column)).as_py() if is_utf8(column) else 1
+                longest = (
+                    pc.max(pc.utf8_length(column.cast(pa.large_string()))).as_py() if is_utf8(column) else 1
+                )
                 self.longest[name] = max(self.longest.get(name, 1), longest or 1)
         for name, each in self.columns.items():
             each.learn(batch.column(name))
@@ -513,15 +376,6 @@ class _SecondPass:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _starts_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where lists of these lengths begin, and where the last ends."""
-    starts = empty_like(lengths, (len(lengths) + 1,), np.int64)
-    starts[0] = 0
-    for piece in pieces(len(lengths)):
-        starts[piece.start + 1 : piece.stop + 1] = starts[piece.start] + np.cumsum(lengths[piece])
-    return starts
-
-
 def _codes(vocabulary: Vocabulary, batch: RowBatch, name: str, *, given: bool) -> NDArray[np.int32]:
     """Return codes of ids; one that is not known is an error."""
     column = batch.column(name)
@@ -529,5 +383,5 @@ def _codes(vocabulary: Vocabulary, batch: RowBatch, name: str, *, given: bool) -
     if (codes < 0).any():
         if given:
             vocabulary.encode(as_numpy(id_column(column, name)))
-        raise DataError("has changed while it was read", where=f"column '{name}'", remedy="read it again")
+        raise changed(name)
     return codes
