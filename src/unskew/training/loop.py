@@ -26,7 +26,6 @@ from unskew.training.steps import (
     After,
     CapturedSteps,
     EagerSteps,
-    Executor,
     Optimiser,
     Position,
     Step,
@@ -188,7 +187,9 @@ def _train(
     batch_rows = max(each.sampler.batch_rows for each in passes)
     optimisers = {name: adam(network, name, schedule, batch_rows) for name, network in networks.items()}
     on_gpu = _device(networks).type == "cuda"
-    executors = [_executor(each, optimisers, on_gpu) for each in passes]
+    eager = [EagerSteps(each.steps, optimisers) for each in passes]
+    executors: list[EagerSteps | CapturedSteps]
+    executors = [CapturedSteps(each) if on_gpu else each for each in eager]
     history = History()
     # Of one epoch there is nothing to choose.
     selects = validate is not None and schedule.patience is not None and (schedule.epochs > 1 or keeps_start)
@@ -201,7 +202,10 @@ def _train(
         tracker.go_on(place[0])
     elif keeps_start and keeper is not None and validate is not None:
         with evaluating(networks.values()):
-            history.start = _offered(validate(), keeper)
+            value = validate()
+        _require_finite(value, "validation", -1, keeper)
+        keeper.offer(value, -1)
+        history.start = value.tolist()
     if keeper is not None:
         tracker.may_end(_least_left(history, schedule))
     for epoch in range(place[0], schedule.epochs):
@@ -237,10 +241,6 @@ def _train(
         if keeper is not None and keeper.exhausted(schedule.patience or 0):
             break
     tracker.finish()
-    for each in passes:
-        # A round without a step may be one of rows that were not clicked; all of them may not.
-        if each.steps and each.steps[0].name not in history.train:
-            raise _no_step(each)
     for network in networks.values():
         # As large as the weights, and of no more use.
         network.zero_grad(set_to_none=True)
@@ -350,11 +350,6 @@ def _values(setting: float | Mapping[str, float]) -> list[float]:
     return list(setting.values()) if isinstance(setting, Mapping) else [setting]
 
 
-def _executor(each: Pass[Sampler], optimisers: Mapping[str, Optimiser], on_gpu: bool) -> Executor:
-    eager = EagerSteps(each.steps, optimisers)
-    return CapturedSteps(eager) if on_gpu else eager
-
-
 @contextmanager
 def evaluating(networks: Any) -> Iterator[None]:
     """Put networks in ``eval`` mode without gradients, and back where they were in ``train`` mode."""
@@ -380,20 +375,6 @@ def _require_finite(loss: Tensor, name: str, epoch: int, keeper: BestWeights | N
             f"the loss '{name}' became {float(loss[replica])} in epoch {epoch} (replica {replica})",
             remedy="lower learning_rate, raise p_min, or check the propensities",
         )
-
-
-def _no_step(idle: Pass[Sampler]) -> TrainingError:
-    return TrainingError(
-        f"no step of '{idle.steps[0].name}' was taken: there are no rows to train on",
-        remedy="write the files with rows of all kinds in each row group",
-    )
-
-
-def _offered(value: Tensor, keeper: BestWeights) -> list[float]:
-    """Return the validation loss of what training starts from, as of epoch −1."""
-    _require_finite(value, "validation", -1, keeper)
-    keeper.offer(value, -1)
-    return [float(each) for each in value]
 
 
 def _least_left(history: History, schedule: Schedule) -> int:

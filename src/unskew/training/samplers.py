@@ -54,11 +54,6 @@ class Sample(NamedTuple):
             yield from _tensors(part)
 
     @property
-    def device(self) -> torch.device:
-        """Return where all tensors are."""
-        return next(self.tensors()).device
-
-    @property
     def shape(self) -> torch.Size:
         """``[R, B]`` or ``[R, steps, B]``."""
         return next(self.tensors()).shape

@@ -66,16 +66,6 @@ class Optimiser(Stateful, Protocol):
         ...
 
 
-class Executor(Protocol):
-    """Runs an epoch of steps."""
-
-    def run(
-        self, sampler: Sampler, epoch: int, start: Position = START, after: After | None = None
-    ) -> dict[str, Tensor]:
-        """Run an epoch from its start or from where it was; return mean losses ``[R]`` by step."""
-        ...
-
-
 class EagerSteps:
     """Each step as it comes."""
 
@@ -181,7 +171,7 @@ class CapturedSteps:
             for sample in samples:
                 self._add(self.eager.take(sample))
         buffer = block.map(torch.clone)
-        position = torch.zeros(1, dtype=torch.int64, device=block.device)
+        position = torch.zeros(1, dtype=torch.int64, device=next(block.tensors()).device)
 
         def step() -> None:
             self._add(self.eager.take(buffer.at(position)))
