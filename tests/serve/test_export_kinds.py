@@ -119,7 +119,11 @@ def test_a_foreign_classifier_is_refused_with_an_alternative(data, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("backbone", [us.MF(dim=3), us.DCN(dim=4, layers=(5,))], ids=["ids", "features"])
+@pytest.mark.parametrize(
+    "backbone",
+    [us.MF(dim=3), us.DCN(dim=4, layers=(5,)), us.Blend(second=us.Trees(max_trees=9))],
+    ids=["ids", "features", "tables"],
+)
 def test_with_its_propensity_a_model_gives_the_product_too(shown, tmp_path, backbone):
     """Whichever of the two reads features: the file has the inputs of both."""
     p = us.Propensity(backbone=us.Linear(), crossfit=2, fields=("price", "country")).fit(shown)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -55,6 +55,7 @@ class DR(Debiaser):
     name: ClassVar[str] = "dr"
     paper: ClassVar[str] = "Wang 2019"
     when: ClassVar[str] = "as IPS with less variance, where clicks are too few to learn an imputer"
+    with_tables: ClassVar[Literal["pseudo-outcome"]] = "pseudo-outcome"
     needs_propensity: ClassVar[bool] = True
     needs_full_space: ClassVar[bool] = True
     imputation: ClassVar[str | None] = "P1"
@@ -74,6 +75,10 @@ class DR(Debiaser):
         if setting.state(Rate).is_empty:
             clicks = setting.clicks
             setting.state(Rate).write(logit=constant_imputation(clicks.conversion, clicks.propensity))
+
+    def imputed_rate(self, setting: Setting) -> Tensor:
+        """Return r̃ ``[R]``."""
+        return constant_imputation(setting.clicks.conversion, setting.clicks.propensity).sigmoid()[:, 0]
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
         """logit r̃."""

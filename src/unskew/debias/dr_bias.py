@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -29,6 +29,7 @@ class DRBias(JointLearning):
     name: ClassVar[str] = "dr-bias"
     paper: ClassVar[str] = "Dai 2022"
     when: ClassVar[str] = "doubly robust where propensities may be wrong and bias is what hurts"
+    with_tables: ClassVar[Literal["pseudo-outcome"]] = "pseudo-outcome"
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """w = (1 − p)²/p³."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -29,6 +29,7 @@ class DRJL(JointLearning):
     name: ClassVar[str] = "dr-jl"
     paper: ClassVar[str] = "Wang 2019"
     when: ClassVar[str] = "the first doubly robust method to try, with calibrated propensities"
+    with_tables: ClassVar[Literal["pseudo-outcome"]] = "pseudo-outcome"
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """w = 1/p."""

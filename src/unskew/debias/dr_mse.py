@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -34,6 +34,7 @@ class DRMSE(JointLearning):
     name: ClassVar[str] = "dr-mse"
     paper: ClassVar[str] = "Dai 2022"
     when: ClassVar[str] = "doubly robust where it is unclear whether bias or variance hurts more"
+    with_tables: ClassVar[Literal["pseudo-outcome"]] = "pseudo-outcome"
 
     bias_share: float = 0.5
 

@@ -41,6 +41,7 @@ class EIB(JointLearning):
     name: ClassVar[str] = "eib"
     paper: ClassVar[str] = "Steck 2010"
     when: ClassVar[str] = "without propensities, where the imputer can be trusted beyond the clicks"
+    with_tables: ClassVar[Literal["pseudo-outcome"]] = "pseudo-outcome"
     needs_propensity: ClassVar[bool] = False
     detached: ClassVar[tuple[str, ...]] = (
         "imputation in the prediction step",
@@ -69,6 +70,16 @@ class EIB(JointLearning):
     def weighed(self, setting: Setting, observed: Batch) -> Batch:
         """With p = 1: the known error stands for its own pair alone."""
         return replace(observed, propensity=torch.ones_like(observed.conversion))
+
+    def pseudo_propensity(self, observed: Batch) -> Tensor:
+        """Return 1: the known error stands for its own pair alone."""
+        return torch.ones_like(observed.conversion)
+
+    def imputed_rate(self, setting: Setting) -> Tensor | None:
+        """Return the constant, if there is one."""
+        if self.constant is None:
+            return None
+        return torch.full_like(setting.clicks.conversion[:, 0], self.constant)
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
         """b, or the logit of the constant."""

@@ -23,7 +23,8 @@ from unskew.data import Log, require_log
 from unskew.data.digest import digest_of
 from unskew.data.splitting import SplitBy
 from unskew.debias.setting import Observed, Setting, Stage
-from unskew.learners import Network
+from unskew.debias.with_tables import TableFits
+from unskew.learners import Network, TableLearner
 from unskew.metrics.collapse import Collapsed, Learned, learned
 from unskew.propensity.given import GivenPropensities
 from unskew.training import (
@@ -221,6 +222,8 @@ def _observed(job: Job, given: GivenPropensities | None, replicas: Sequence[Repl
 
 def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
     """Train all replicas, at once if they fit into memory; each of several processes trains some of them."""
+    if isinstance(method.backbone, TableLearner):
+        return _fit_tables(method, job, given)
     if processes.world() == 1:
         return _train_here(method, job, given)
     parts = [processes.share_of(each, len(job.replicas)) for each in range(processes.world())]
@@ -273,6 +276,8 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
 
 def train_sets(method: Debiaser, job: Job, given: Sequence[GivenPropensities | None]) -> list[Trained]:
     """Train all replicas with each set of propensities in one stack; then each set's share of it."""
+    if isinstance(method.backbone, TableLearner):
+        return [_fit_tables(method, job, each) for each in given]
     whole = train_replicas(method, replace(job, replicas=job.replicas * len(given)), _stacked(given))
     if len(given) == 1:
         return [whole]
@@ -304,6 +309,31 @@ def _stacked(given: Sequence[GivenPropensities | None]) -> GivenPropensities | N
         diagnostics=tuple(each for one in known for each in one.diagnostics),
         floors=tuple(floor for one in known for floor in one.floors),
         lines=tuple(start + line for start, one in zip(first, known, strict=False) for line in one.lines),
+    )
+
+
+def _fit_tables(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
+    """Fit the model of each replica, in every process: it takes seconds."""
+    network = job.untrained(method, job.replicas)["prediction"]
+    data = _observed(job, given, job.replicas)
+    training, held_out = data.split(job.held_out, job.by, job.ends)
+    setting = _setting(method, job, data, training, {"prediction": network}, given)
+    TableFits(method, setting, data, job.replicas, training, held_out).fit()
+    validate = validation_loss(
+        network,
+        data,
+        held_out,
+        job.log,
+        job.validation,
+        weighted=method.selection == "snips",
+        level=method.predicts_rates,
+    )
+    return Trained(
+        networks={"prediction": network},
+        setting=setting,
+        history=History(),
+        validation_loss=None if validate is None else validate().tolist(),
+        learned=_learned(method, setting, validate, data.population),
     )
 
 

@@ -175,6 +175,10 @@ class JointLearning(Debiaser):
         """w of clicks."""
         raise NotImplementedError
 
+    def click_weight(self, setting: Setting, observed: Batch) -> Tensor:
+        """Return w of clicks, at most ``weight_clamp``."""
+        return self.clamped_weight(self.pseudo_propensity(observed))
+
     def copying(self) -> Copy:
         """When the prediction's weights are copied."""
         return self.copy

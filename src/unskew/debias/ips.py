@@ -35,7 +35,12 @@ class IPS(Debiaser):
     paper: ClassVar[str] = "Schnabel 2016"
     when: ClassVar[str] = "with propensities you trust and weights of moderate size"
     needs_propensity: ClassVar[bool] = True
+    with_tables: ClassVar[Literal["weights"]] = "weights"
     detached: ClassVar[tuple[str, ...]] = ("propensity",)
+
+    def click_weight(self, setting: Setting, observed: Batch) -> Tensor:
+        """Return 1/p."""
+        return 1.0 / observed.propensity
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B CE(r, r̂) / p."""

@@ -36,7 +36,8 @@ from unskew.data.checks import require_both_clicks
 from unskew.data.splitting import SplitBy
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
-from unskew.learners import Learner, Network, NeuMF
+from unskew.learners import Learner, Network, NeuMF, TableLearner
+from unskew.learners.table import read_by_tables
 from unskew.metrics import WeightDiagnostics
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
@@ -126,6 +127,8 @@ class Debiaser(Estimator):
     """How it imputes errors: P1 pseudo-label, P2 direct error, P3 residual (METHODS §1.2)."""
     detached: ClassVar[tuple[str, ...]] = ()
     """Quantities without gradient in its losses."""
+    with_tables: ClassVar[Literal["weights", "pseudo-outcome"] | None] = None
+    """What the method is to a learner of tables: weights of clicks, a pseudo-outcome, or nothing at all."""
     predicts_rates: ClassVar[bool] = True
     """Whether predictions are meant as conversion rates; otherwise they are scores, to rank by."""
 
@@ -217,13 +220,30 @@ class Debiaser(Estimator):
         other; without a device they stay where they are made. ``drawn`` is as in
         ``Learner.build``."""
         schema = schema.select(self.fields)
+        # What else a method learns, a learner of tables fits on the way.
+        alone = isinstance(self.backbone, TableLearner)
+        made = {"prediction": ("prediction",)} if alone else self.networks()
         networks = {
             name: self.backbone_of(name).build(
                 schema, [stream(seed, name) for seed in seeds], towers, drawn=drawn
             )
-            for name, towers in self.networks().items()
+            for name, towers in made.items()
         }
         return {name: each if device is None else each.to_device(device) for name, each in networks.items()}
+
+    # What a learner of tables fits.
+
+    def click_weight(self, setting: Setting, observed: Batch) -> Tensor:
+        """Return the weight of each click ``[R, B]``; with a pseudo-outcome, in the imputer's fit."""
+        return torch.ones_like(observed.conversion)
+
+    def pseudo_propensity(self, observed: Batch) -> Tensor:
+        """Return the p of a pseudo-outcome."""
+        return observed.propensity
+
+    def imputed_rate(self, setting: Setting) -> Tensor | None:
+        """Return one imputed conversion rate for all rows ``[R]``; None where an imputer is fitted."""
+        return None
 
     # Training.
 
@@ -432,6 +452,11 @@ class Debiaser(Estimator):
     def _warm_start(self, start: Debiaser | str | Path, log: Log, called: str = "start") -> WarmStart:
         from unskew.debias.storage import load_model
 
+        require(
+            not isinstance(self.backbone, TableLearner),
+            f"only networks start from a fitted model, and {self.backbone.name} is none",
+            "leave start out",
+        )
         if isinstance(start, str | Path):
             return WarmStart.of(load_model(start, device=str(self.device_)), self, log, str(start))
         start._require_fitted("networks_")
@@ -443,6 +468,8 @@ class Debiaser(Estimator):
 
     def _read_alone(self, log: Log) -> Log:
         """The log with what its networks read."""
+        if isinstance(self.backbone, TableLearner):
+            return read_by_tables(log, self.fields)
         if self.reads_features:
             return log.reading(self.fields)
         return log if log.features is None else log.with_features(None)
@@ -534,6 +561,13 @@ class Debiaser(Estimator):
 
     def _check(self) -> None:
         require_types(self, choices=False)
+        if isinstance(self.backbone, TableLearner):
+            self.backbone.check()
+            require(
+                self.with_tables is not None,
+                f"{self.name} trains networks in turn or together, and {self.backbone.name} is none",
+                "use a network such as NeuMF(), or naive, ips, snips, uips, eib, dr, dr-jl or mrdr",
+            )
         require_kind(self.recalibrate)
         require(
             self.fields is None or self.reads_features,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -29,6 +29,7 @@ class MRDR(JointLearning):
     name: ClassVar[str] = "mrdr"
     paper: ClassVar[str] = "Guo 2021"
     when: ClassVar[str] = "doubly robust where propensities vary much and variance is what hurts"
+    with_tables: ClassVar[Literal["pseudo-outcome"]] = "pseudo-outcome"
 
     copy: Copy = "epoch"
 

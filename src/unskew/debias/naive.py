@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
 
@@ -28,6 +28,8 @@ class Naive(Debiaser):
     name: ClassVar[str] = "naive"
     paper: ClassVar[str] = "—"
     when: ClassVar[str] = "as the yardstick, or where clicks are random"
+
+    with_tables: ClassVar[Literal["weights"]] = "weights"
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_B CE(r, r̂)."""

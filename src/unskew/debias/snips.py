@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
 
@@ -30,7 +30,12 @@ class SNIPS(Debiaser):
     paper: ClassVar[str] = "Swaminathan 2015"
     when: ClassVar[str] = "where weights vary much, or propensities are known only up to a factor"
     needs_propensity: ClassVar[bool] = True
+    with_tables: ClassVar[Literal["weights"]] = "weights"
     detached: ClassVar[tuple[str, ...]] = ("propensity",)
+
+    def click_weight(self, setting: Setting, observed: Batch) -> Tensor:
+        """Return 1/p."""
+        return 1.0 / observed.propensity
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Weighted mean over the batch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -80,6 +80,7 @@ class UIPS(Debiaser):
     paper: ClassVar[str] = "Zhang 2023"
     when: ClassVar[str] = "IPS where the largest weights are of propensities that few clicks speak for"
     needs_propensity: ClassVar[bool] = True
+    with_tables: ClassVar[Literal["weights"]] = "weights"
     detached: ClassVar[tuple[str, ...]] = ("propensity", "uncertainty")
 
     trusted_weight: float = 10.0
@@ -139,6 +140,14 @@ class UIPS(Debiaser):
         of_user, of_item = known.user.gather(1, rows.user), known.item.gather(1, rows.item)
         variance = 1.0 / (self.prior + of_user) + 1.0 / (self.prior + of_item)
         return (1.0 - observed.propensity) * variance.sqrt()
+
+    def click_weight(self, setting: Setting, observed: Batch) -> Tensor:
+        """Return φ/p."""
+        self.find_uncertainty(setting)
+        p, spread = observed.propensity, self.uncertainty(setting, observed)
+        shrinkage = (self.trusted_weight / setting.density) ** 2
+        options = {"gamma": self.gamma, "eta": self.eta, "cap": self.cap}
+        return uips_factor(p, spread, shrinkage=shrinkage, **options) / p
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B φ·CE(r, r̂)/p."""

@@ -87,6 +87,12 @@ class Examples(NamedTuple):
         return Examples(self.rows.take(rows), self.target[rows], self.weight[rows])
 
 
+def joined(tables: Sequence[Table]) -> Table:
+    """Return the rows of several tables of one schema, one after another."""
+    columns = ([getattr(table, name) for table in tables] for name in ("codes", "numbers", "key"))
+    return Table(tables[0].schema, *map(np.concatenate, columns))
+
+
 def read_by_tables(log: Log, fields: Sequence[str] | None) -> Log:
     """Return a log with what a learner of tables reads: its features, or those of the users and items."""
     if log.features is None and (log.user_features is not None or log.item_features is not None):
