@@ -73,16 +73,24 @@ class JudgedCandidate:
     """
 
     name: str
-    advantage: float | None
-    standard_error: float | None
-    biased: float | None
-    biased_error: float | None
-    range_low: float | None
-    range_high: float | None
-    weight: float | None
-    combined: float | None
-    combined_error: float | None
-    rejected: bool
+    advantage: float | None = None
+    standard_error: float | None = None
+    biased: float | None = None
+    biased_error: float | None = None
+    range_low: float | None = None
+    range_high: float | None = None
+    weight: float | None = None
+    combined: float | None = None
+    combined_error: float | None = None
+    rejected: bool = False
+
+    @classmethod
+    def by_clicks(cls, name: str, clicks: ClickEvidence | None) -> JudgedCandidate:
+        """Return what biased clicks alone say: they reject what is worse whatever Γ allows."""
+        if clicks is None:
+            return cls(name)
+        figures = (clicks.advantage, clicks.standard_error, clicks.range_low, clicks.range_high)
+        return cls(name, None, None, *figures, rejected=clicks.range_high < 0)
 
 
 @dataclass(frozen=True)
@@ -118,12 +126,12 @@ class Decision:
     rows: int
     users: int
     judged: tuple[JudgedCandidate, ...]
-    bias: float | None
-    cross_validated: float | None
-    cross_validated_error: float | None
-    mean_advantage: float | None
-    mean_error: float | None
     sentence: str
+    bias: float | None = None
+    cross_validated: float | None = None
+    cross_validated_error: float | None = None
+    mean_advantage: float | None = None
+    mean_error: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -202,17 +210,12 @@ def decide(
     others = [name for name in names if name != baseline]
     of_clicks = dict(evidence or {})
     if sample is None:
-        judged = tuple(
-            JudgedCandidate(name, None, None, *biased, None, None, None, (biased[3] or 0.0) < 0)
-            for name in others
-            for biased in [_figures(of_clicks.get(name))]
-        )
-        rejected = sum(each.rejected for each in judged)
+        judged = tuple(JudgedCandidate.by_clicks(name, of_clicks.get(name)) for name in others)
+        rejected = sum(candidate.rejected for candidate in judged)
         sentence = f"The {baseline} model is shipped: there is no random sample. {CANNOT_DECIDE}"
         if rejected:
             sentence += f" {rejected} of {len(others)} candidates are worse whatever Γ allows."
-        nothing = (None, None, None, None, None)
-        return Decision(baseline, (baseline,), baseline, criterion, 0, 0, judged, *nothing, sentence)
+        return Decision(baseline, (baseline,), baseline, criterion, 0, 0, judged, sentence)
     judged, bias = _judged(sample, of_clicks, others, baseline, criterion)
     fewest = int(min((sample.outcome == label).sum() for label in (0, 1)))
     kept = _best_together(sample, _not_rejected(judged, baseline), criterion)
@@ -278,12 +281,6 @@ def mean_paired(sample: RandomSample, name: str, baseline: str, criterion: str) 
     return PairedUsers(criterion, advantage, influence, found[0].rows)
 
 
-def _figures(clicks: ClickEvidence | None) -> tuple[float | None, float | None, float | None, float | None]:
-    if clicks is None:
-        return None, None, None, None
-    return clicks.advantage, clicks.standard_error, clicks.range_low, clicks.range_high
-
-
 def _judged(
     sample: RandomSample,
     of_clicks: Mapping[str, ClickEvidence],
@@ -305,10 +302,9 @@ def _judged(
             combined = weight * advantage + (1.0 - weight) * clicks.advantage
             combined_error = math.sqrt(weight * error**2)
         rejected = combined_error > 0 and combined / combined_error < -CLEARLY
-        biased = _figures(clicks)
-        judged.append(
-            JudgedCandidate(name, advantage, error, *biased, weight, combined, combined_error, rejected)
-        )
+        own = {"advantage": advantage, "standard_error": error, "weight": weight, "rejected": rejected}
+        both = {"combined": combined, "combined_error": combined_error}
+        judged.append(replace(JudgedCandidate.by_clicks(name, clicks), **own, **both))
     return tuple(judged), None if bias is None else math.sqrt(bias)
 
 

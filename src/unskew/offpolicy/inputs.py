@@ -215,37 +215,35 @@ def _shared_seeds(models: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _validation_rows(models: Mapping[str, Any], log: Log, seeds: tuple[int, ...]) -> NDArray[np.int64]:
-    counts: dict[str, int] = {}
+    splits: dict[str, Any] = {}
     for name, model in models.items():
         if getattr(model, "split_", None) is None:
             raise ParameterError(
                 f"{name} does not tell which rows it did not train on",
                 remedy="say it with held_out= (row numbers, or 'all' for a new log)",
             )
-        counts[name] = model.split_.held_out
-    unheld = [name for name, count in counts.items() if count == 0]
-    if unheld:
+        splits[name] = model.split_
+    if unheld := [name for name, split in splits.items() if split.held_out == 0]:
         raise DataError(
             f"{', '.join(unheld)} trained on every click of the log: no row is left to judge by",
             remedy="fit with validation_share > 0 and without validation=, or give a new log and"
             " held_out='all'",
         )
-    if len(set(counts.values())) > 1:
-        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise DataError(
-            f"the models held out different numbers of rows: {shown}",
-            remedy="fit them with the same validation_share",
-        )
-    splits = {model.split_ for model in models.values()}
-    if len({split.lines for split in splits}) > 1:
-        shown = ", ".join(f"{name} {model.split_.lines}" for name, model in models.items())
-        raise DataError(
-            f"the models have different numbers of members that held out rows of their own: {shown}",
-            remedy="fit them with as many members, of the same kind of ensemble",
-        )
-    if len(splits) > 1:
+    for attribute, problem, remedy in (
+        ("held_out", "held out different numbers of rows", "the same validation_share"),
+        (
+            "lines",
+            "have different numbers of members that held out rows of their own",
+            "as many members, of the same kind of ensemble",
+        ),
+    ):
+        numbers = {name: getattr(split, attribute) for name, split in splits.items()}
+        if len(set(numbers.values())) > 1:
+            shown = ", ".join(f"{name} {number}" for name, number in numbers.items())
+            raise DataError(f"the models {problem}: {shown}", remedy=f"fit them with {remedy}")
+    if len(set(splits.values())) > 1:
         raise DataError(
             "the models held out different rows: they were trained on different logs",
             remedy="fit them on the same log",
         )
-    return np.sort(splits.pop().rows(log, seeds), axis=1)
+    return np.sort(next(iter(splits.values())).rows(log, seeds), axis=1)

@@ -20,11 +20,11 @@ SERVICE = logging.getLogger("unskew.serve")
 REQUESTS = logging.getLogger("unskew.serve.requests")
 
 
-class JsonHandler(logging.Handler):
+class JsonLines(logging.StreamHandler[Any]):
     """Writes records as JSON lines; the facts of an event are in the record's ``facts``."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(sys.stderr)
         self._second, self._count = 0, 0
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -34,32 +34,30 @@ class JsonHandler(logging.Handler):
             if second != self._second:
                 self._second, self._count = second, 0
                 if left_out > 0:
-                    _write("warning", "lines left out", {"count": left_out})
+                    write("lines left out", logging.WARNING, count=left_out)
             self._count += 1
             if self._count > FAILURES_A_SECOND:
                 return
+        super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
         facts = dict(getattr(record, "facts", {}))
         if record.exc_info and record.exc_info[0]:
             # The text of an exception may quote a request; its type does not.
             facts["error"] = record.exc_info[0].__name__
-        _write(record.levelname.lower(), record.getMessage().strip(), facts)
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = {"time": now, "level": record.levelname.lower(), "event": plain(record.getMessage().strip())}
+        said = {name: plain(value) if isinstance(value, str) else value for name, value in facts.items()}
+        return json.dumps({**line, **said}, default=str)
 
-
-def _write(level: str, event: str, facts: dict[str, Any]) -> None:
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    said = {name: plain(value) if isinstance(value, str) else value for name, value in facts.items()}
-    line = json.dumps({"time": now, "level": level, "event": plain(event), **said}, default=str)
-    try:
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
-    except OSError:
-        # Nobody reads the log any more; that must not end the service.
-        return
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Go on: nobody reads the log any more, which must not end the service."""
 
 
 def configure() -> None:
     """Send the log of the service and of uvicorn through one handler."""
-    handler = JsonHandler()
+    handler = JsonLines()
     for name, level in ((SERVICE.name, logging.INFO), ("uvicorn", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
