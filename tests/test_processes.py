@@ -290,27 +290,6 @@ def test_alone_there_is_one_process_and_nothing_to_wait_for():
     assert time.monotonic() - start < 5
 
 
-def test_shares_are_even_and_hold_each_once(monkeypatch):
-    monkeypatch.setattr(processes, "world", lambda: 3)
-    assert [processes.share_of(rank, 8) for rank in range(3)] == [slice(0, 2), slice(2, 5), slice(5, 8)]
-    assert [processes.share_of(rank, 2) for rank in range(3)] == [slice(0, 0), slice(0, 1), slice(1, 2)]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "told"),
-    [
-        (0, "2 processes, which talk by gloo"),
-        (1, "2 processes, which talk by gloo: this machine has 1 GPU for 2 of them"),
-        (4, "2 processes, which talk by gloo: this machine has 4 GPUs for 2 of them"),
-    ],
-)
-def test_how_processes_talk_and_share_gpus_is_told(monkeypatch, gpus, told):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setattr(processes, "_group", processes.Processes(0, 2, None))
-    assert processes.how() == told
-
-
 def test_half_an_environment_of_torchrun_is_refused(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")

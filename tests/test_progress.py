@@ -40,11 +40,6 @@ def test_long_work_says_a_line_now_and_then_where_there_is_no_terminal(capsys):
     assert "\x1b" not in error
 
 
-def test_a_line_of_steps_beyond_counting_is_a_share(capsys):
-    Lines(quiet=0.0).task("audit", 8_000_000).advance(4_000_000)
-    assert capsys.readouterr().err.startswith("audit: 50 %, after 0 s, 0 s left")
-
-
 def test_bars_are_shown_on_standard_error_and_are_full_at_the_end(capsys):
     with progress_bars(show=True) as progress:
         tracker = progress.task("propensity", 40)
@@ -154,16 +149,6 @@ def test_what_may_end_early_tells_the_least_that_is_left_and_no_share(capsys, mo
     assert capsys.readouterr().err.startswith("ips: 23 of at most 200, after 30 s, at least 80 s left, ")
 
 
-def test_what_ended_early_has_no_time_left(tmp_path):
-    with progress_bars(False, log_json=tmp_path / "log") as progress:
-        tracker = progress.task("ips", 200)
-        tracker.may_end(11)
-        tracker.advance(2)
-        tracker.finish()
-    last = json.loads((tmp_path / "log").read_text().splitlines()[-1])
-    assert (last["event"], last["done"], last["seconds_left"]) == ("end", 2, 0)
-
-
 def test_training_tells_after_how_many_epochs_it_ends_at_the_earliest():
     reported = []
 
@@ -203,29 +188,3 @@ def test_mlflow_gets_the_figures_of_each_step(monkeypatch):
         tracker.observe(1.0, 0, {"loss": 0.5})
         tracker.advance()
     assert logged == [("ips/loss", 0.5, 1)]
-
-
-def test_tensorboard_gets_the_figures_of_each_step(monkeypatch, tmp_path):
-    logged = []
-
-    class Writer:
-        def __init__(self, folder):
-            self.folder = folder
-
-        def add_scalar(self, name, value, step):
-            logged.append((name, value, step))
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *raised):
-            logged.append(self.folder)
-
-    fake = types.ModuleType("torch.utils.tensorboard")
-    fake.SummaryWriter = Writer
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
-    with progress_bars(False, tensorboard=tmp_path) as progress:
-        tracker = progress.task("ips", 2)
-        tracker.observe(1.0, 0, {"loss": 0.5})
-        tracker.advance()
-    assert logged == [("ips/loss", 0.5, 1), str(tmp_path)]

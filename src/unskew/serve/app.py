@@ -90,8 +90,9 @@ class Service:
         }
         posts = {"/score": self._score, "/outcomes": self._outcomes}
         self._paths = pages.keys() | posts.keys()
-        routes = [Route(path, handle) for path, handle in pages.items()]
-        routes += [Route(path, handle, methods=["POST"]) for path, handle in posts.items()]
+        # Starlette looks at one after the other: those that are asked for most come first.
+        routes = [Route(path, handle, methods=["POST"]) for path, handle in posts.items()]
+        routes += [Route(path, handle) for path, handle in pages.items()]
         refusals: Any = dict.fromkeys((HTTPException, UnskewError, Exception), _refused)
         self._routes = Starlette(routes=routes, exception_handlers=refusals)
 
@@ -146,18 +147,17 @@ class Service:
     async def _answer(self, request: Request, work: Callable[[bytes], dict[str, Any]]) -> Response:
         """Read a body within its limits, and answer with what ``work`` makes of it."""
         most, size = self.settings.max_body, 0
-        too_large = TooLargeError(f"the body has more than {most:,} bytes", remedy="send it in several parts")
         if not request.headers.get("content-type", "application/json").lower().startswith("application/json"):
             raise HTTPException(415, "the body is not JSON. To fix: send Content-Type: application/json.")
         if int(request.headers.get("content-length", 0)) > most:
-            raise too_large
+            raise _too_large(most)
         chunks = []
         try:
             async for chunk in request.stream():
                 size += len(chunk)
                 self._waiting += len(chunk)
                 if size > most:
-                    raise too_large
+                    raise _too_large(most)
                 if self._waiting > max(WAITING_BYTES, most):
                     raise HTTPException(503, BUSY, headers={"retry-after": "1"})
                 chunks.append(chunk)
@@ -289,9 +289,10 @@ class Metrics:
 
     def count_scores(self, scores: Any, unknown_users: int, unknown_items: int) -> None:
         """Count the rows of an answer."""
+        known = scores[scores == scores]
         self.rows.inc(len(scores))
-        self.score_sum.inc(float(np.nansum(scores)))
-        self.unscored.inc(int(np.isnan(scores).sum()))
+        self.score_sum.inc(float(known.sum()))
+        self.unscored.inc(len(scores) - len(known))
         self.unknown.labels("user").inc(unknown_users)
         self.unknown.labels("item").inc(unknown_items)
 
@@ -313,6 +314,10 @@ class Metrics:
 
 def _json_of(work: Callable[[bytes], dict[str, Any]], body: bytes) -> bytes:
     return json.dumps(work(body), separators=(",", ":"), allow_nan=False).encode()
+
+
+def _too_large(most: int) -> TooLargeError:
+    return TooLargeError(f"the body has more than {most:,} bytes", remedy="send it in several parts")
 
 
 async def _refused(request: Request, error: Exception) -> Response:
