@@ -302,9 +302,16 @@ def _judged(
             combined = weight * advantage + (1.0 - weight) * clicks.advantage
             combined_error = math.sqrt(weight * error**2)
         rejected = combined_error > 0 and combined / combined_error < -CLEARLY
-        own = {"advantage": advantage, "standard_error": error, "weight": weight, "rejected": rejected}
-        both = {"combined": combined, "combined_error": combined_error}
-        judged.append(replace(JudgedCandidate.by_clicks(name, clicks), **own, **both))
+        by_both = replace(
+            JudgedCandidate.by_clicks(name, clicks),
+            advantage=advantage,
+            standard_error=error,
+            weight=weight,
+            combined=combined,
+            combined_error=combined_error,
+            rejected=rejected,
+        )
+        judged.append(by_both)
     return tuple(judged), None if bias is None else math.sqrt(bias)
 
 
