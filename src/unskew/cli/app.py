@@ -13,6 +13,7 @@ from unskew.base.errors import ParameterError
 from unskew.cli.audit import audit
 from unskew.cli.compare import compare
 from unskew.cli.export import export
+from unskew.cli.init import init
 from unskew.cli.make_data import make_data
 from unskew.cli.methods import methods
 from unskew.cli.monitor import monitor
@@ -21,6 +22,7 @@ from unskew.cli.reproduce import reproduce
 from unskew.cli.run import add_run
 from unskew.cli.score import score
 from unskew.cli.serve import serve
+from unskew.cli.settings import config
 from unskew.cli.study import study
 from unskew.cli.verb import add_verb
 from unskew.cli.weights import weights
@@ -73,6 +75,7 @@ def _common(
             load_own_code(path)
 
 
+add_verb(app, init)
 add_run(app)
 add_verb(app, audit)
 add_verb(app, monitor)
@@ -83,6 +86,7 @@ add_verb(app, serve)
 add_verb(app, compare)
 add_verb(app, plan_random)
 add_verb(app, methods)
+add_verb(app, config)
 add_verb(app, make_data)
 add_verb(app, reproduce)
 add_verb(app, study)

@@ -207,13 +207,14 @@ def run(config: Config) -> None:
 def _inputs(config: Config) -> list[str | Path]:
     """Return the files that a run reads."""
     from unskew.cli.places import table_files
-    from unskew.run.files import are_files, files_of
+    from unskew.run.files import are_files
 
     data = config.data
     if data.is_named or not are_files(config):
         return [config.model.start] if config.model.start is not None else []
-    further = [str(Path(data.root or "") / name) for name in (data.test, data.unbiased) if name]
-    found: list[str | Path] = [*files_of(config), *(table_files(further) if further else [])]
+    source = [data.source] if isinstance(data.source, str) else list(data.source)
+    names = [str(Path(data.root or "") / name) for name in (*source, data.test, data.unbiased) if name]
+    found: list[str | Path] = [*table_files([name for name in names if "://" not in name])]
     return [*found, *([config.model.start] if config.model.start is not None else [])]
 
 

@@ -21,11 +21,11 @@ from unskew.base.settings import Settings, option, refusal
 Effort = Literal["quick", "standard", "thorough"]
 
 EFFORTS: Mapping[Effort, Mapping[str, int]] = {
-    "quick": {"seeds": 1, "crossfit": 0},
+    "quick": {"seeds": 1, "crossfit": 2},
     "standard": {"seeds": 1, "crossfit": 2},
     "thorough": {"seeds": 10, "crossfit": 5},
 }
-"""The repetitions and the folds of each effort. ``quick`` also leaves out the model with raw propensities."""
+"""The repetitions and the folds of each effort. ``quick`` leaves out the model with raw propensities."""
 
 PAPER_SEEDS = 10
 """Repetitions of the paper's tables."""
@@ -87,6 +87,8 @@ class DataConfig(Settings):
     """With --known-propensity: how many items the policy chose from [all listed]."""
     duplicates: Literal["error", "max"] = option("error", shown=False)
     """A pair that is listed twice is an error, or counts once (max)."""
+    cache: str | None = option(None, shown=False)
+    """The folder that large logs are mapped from and found in again, or none [the user's cache folder]."""
     maturity: str | None = option(None, shown=False)
     """Leave out rows younger than this at the last row, as 7d: they may yet convert."""
 
@@ -139,7 +141,7 @@ class PropensityConfig(Settings):
     uncertainty: str = option("none", shown=False)
     """none, mc-dropout, deep-ensemble, batch-ensemble or dual-focal."""
     crossfit: int | None = option(None, shown=False, ge=0, le=100)
-    """Folds of the propensity; 0 for a single split into 80/10/10 [by --effort: 0, 2 or 5]."""
+    """Folds of the propensity; 0 for a single split into 80/10/10 [by --effort: 2, 2 or 5]."""
     exact_epochs: int | None = option(None, flag="--propensity-epochs", shown=False, ge=1, le=MOST_EPOCHS)
     """Train the propensity for exactly this many epochs, without early stopping."""
     p_min: float | Literal["auto"] = option("auto", shown=False)
@@ -206,8 +208,8 @@ class ComputeConfig(Settings):
     """How much is computed, and where."""
 
     effort: Effort = option("standard")
-    """quick (one split of the propensity, and no model with raw propensities), standard (two folds), or
-    thorough (ten repetitions and five folds)."""
+    """quick (no model with raw propensities), standard, or thorough (ten repetitions and five folds
+    instead of one and two)."""
     device: str = option("auto", shown=False)
     """auto, cpu, cuda or cuda:1."""
     checkpoint: Path | None = option(None, shown=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,9 @@ import pyarrow.compute
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.plain_text import listed, plain
 from unskew.base.registry import DATASETS
-from unskew.base.tables import column_names, concatenate, expand_paths, is_place, read_files
+from unskew.base.tables import is_place
+from unskew.data.datasets.files import under
+from unskew.data.source import RowSource, source_of
 from unskew.run.config import NO_METHOD
 
 if TYPE_CHECKING:
@@ -26,12 +28,12 @@ GUESSES = {
 """The names by which the columns of ids and outcomes are known, the usual one first."""
 
 
-def files_of(config: Config) -> list[Path]:
-    """Return the files of the training log."""
-    source = [config.data.source] if isinstance(config.data.source, str) else list(config.data.source)
-    if not all(source):
+def source_of_config(config: Config) -> RowSource:
+    """Return the rows of the training log."""
+    source = config.data.source
+    if not all([source] if isinstance(source, str) else source):
         raise ParameterError("the name of a file is empty", remedy="give a file, a folder or a glob")
-    return expand_paths([Path(config.data.root or "") / name for name in source])
+    return source_of(under(config.data.root, source if isinstance(source, str) else list(source)))
 
 
 def guess_column(role: str, names: Collection[str]) -> str | None:
@@ -53,8 +55,8 @@ def complete(config: Config) -> tuple[Config, list[str]]:
         return config, []
     if not are_files(config):
         DATASETS.require(str(data.source))
-    files = files_of(config)
-    names = column_names(files)
+    source = source_of_config(config)
+    names = source.names
     guesses: dict[str, Any] = {}
     for role in ("user", "item"):
         column = getattr(data, role) or guess_column(role, names)
@@ -68,7 +70,7 @@ def complete(config: Config) -> tuple[Config, list[str]]:
     usual = "conversion" if bandit else None
     guesses["conversion"] = data.conversion or guess_column("conversion", names) or usual
     if data.space == "auto":
-        guesses["space"], why = _space(files, guesses, bandit=bandit)
+        guesses["space"], why = _space(source, guesses, bandit=bandit)
     new = {name: value for name, value in guesses.items() if value != getattr(data, name)}
     changes = {f"data.{name}": value for name, value in new.items()}
     if config.model.method is None and guesses["conversion"] is None:
@@ -84,22 +86,19 @@ def are_files(config: Config) -> bool:
     if not isinstance(config.data.source, str):
         return True
     source = str(config.data.source)
-    return is_place(source) or (Path(config.data.root or "") / source).exists()
+    return "://" in source or is_place(source) or (Path(config.data.root or "") / source).exists()
 
 
-def _space(files: Sequence[Path], columns: dict[str, Any], *, bandit: bool) -> tuple[str, str]:
-    """Return the population of some files, and why it is that one."""
+def _space(source: RowSource, columns: dict[str, Any], *, bandit: bool) -> tuple[str, str]:
+    """Return the population of some rows, and why it is that one."""
     if bandit:
         return "impressions", "every row was shown"
-    if columns["click"] is not None:
-        click = concatenate(files, read_files(files, [columns["click"]], numbers={columns["click"]}))
-        if not {0, "0"}.isdisjoint(pyarrow.compute.unique(click.column(0)).to_pylist()):
-            return (
-                "impressions",
-                f"column '{plain(columns['click'])}' has zeros, so that rows are what was shown",
-            )
+    if (click := columns["click"]) is not None:
+        for batch in source.read([click], guessed=[click]).batches():
+            if not {0, "0"}.isdisjoint(pyarrow.compute.unique(batch.column(click)).to_pylist()):
+                return "impressions", f"column '{plain(click)}' has zeros, so that rows are what was shown"
     ids = [columns["user"], columns["item"]]
-    table = concatenate(files, read_files(files, ids))
+    table = pyarrow.concat_tables([batch.table for batch in source.read(ids).batches()])
     if table.group_by(ids).aggregate([]).num_rows < table.num_rows:
         return "impressions", "pairs of a user and an item repeat"
     return "matrix", "every pair of a user and an item; the listed ones were clicked"
@@ -117,7 +116,7 @@ def loader_options(config: Config, held_by: str | None) -> dict[str, Any]:
     if data.is_named:
         return options
     roles = ("user", "item", "click", "conversion", "time", "space", "duplicates", "known_propensity")
-    options |= {name: getattr(data, name) for name in (*roles, "actions", "test", "unbiased")}
+    options |= {name: getattr(data, name) for name in (*roles, "actions", "test", "unbiased", "cache")}
     source = data.source if isinstance(data.source, str) else list(data.source)
     options |= {"train": source, "test_is": data.test_is or "logged"}
     if held_by is not None:

@@ -14,7 +14,6 @@ import numpy as np
 from unskew.base import processes
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.progress import SILENT, Progress
-from unskew.base.tables import column_names
 from unskew.data.datasets import Dataset, load
 from unskew.data.datasets.dataset import with_unbiased_share
 from unskew.data.leaks import Leak, require_no_leaks
@@ -32,7 +31,7 @@ from unskew.run.figures import (
     metrics_on_test,
     recalibration_figures,
 )
-from unskew.run.files import complete, files_of, loader_options
+from unskew.run.files import complete, loader_options, source_of_config
 from unskew.run.models import fit_models, recalibrate_models, started_from
 from unskew.run.parameters import looks_at_sample
 from unskew.run.propensities import (
@@ -90,7 +89,7 @@ def load_dataset(config: Config, progress: Progress = SILENT) -> Dataset:
     options = loader_options(config, column)
     kind = config.propensity.kind
     if not config.data.is_named and kind != "auto" and registered_name(kind) is None:
-        if kind not in column_names(files_of(config)):
+        if kind not in source_of_config(config).names:
             raise unknown_propensity(kind)
         for name in ("keep", "numbers"):
             options[name] = tuple(dict.fromkeys((*options.get(name, ()), kind)))
