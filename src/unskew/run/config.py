@@ -208,8 +208,8 @@ class ComputeConfig(Settings):
     """How much is computed, and where."""
 
     effort: Effort = option("standard")
-    """quick (no model with raw propensities), standard, or thorough (ten repetitions and five folds
-    instead of one and two)."""
+    """quick (no network as propensity, and no model with raw ones), standard, or thorough (ten repetitions
+    and five folds instead of one and two)."""
     device: str = option("auto", shown=False)
     """auto, cpu, cuda or cuda:1."""
     checkpoint: Path | None = option(None, shown=False)

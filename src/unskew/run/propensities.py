@@ -239,7 +239,8 @@ def chosen_propensity(
     """Return the propensity of a run, unfitted; the choice, where there was one; and how it was chosen."""
     asked, device = config.propensity.kind, config.compute.device
     if asked == "auto" and config.needs_network is None:
-        names = (*default_candidates(log), config.backbone)
+        network = () if config.compute.effort == "quick" else (config.backbone,)
+        names = (*default_candidates(log), *network)
         candidates = {name: made(config, protocol, name) for name in names}
         choice = choose_propensity(
             log,

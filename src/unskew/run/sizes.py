@@ -125,4 +125,5 @@ def trains_network(config: Config, log: Log) -> bool:
     """Return whether the propensity is a network, or may become one."""
     if log.known_propensity is not None or own_tower(config, protocol_of(config)):
         return False
-    return config.propensity.kind == "auto" or names_network(config.propensity.kind)
+    tried = config.compute.effort != "quick" or config.needs_network is not None
+    return tried if config.propensity.kind == "auto" else names_network(config.propensity.kind)
