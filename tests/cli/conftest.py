@@ -10,6 +10,12 @@ def _undrawn(undrawn: None) -> None:
     """In every file here."""
 
 
+@pytest.fixture(autouse=True)
+def _unannounced(monkeypatch) -> None:
+    """A slow machine announces how long a run takes, and a fast one does not."""
+    monkeypatch.setattr("unskew.cli.estimate.SAID_SECONDS", float("inf"))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _briefly(briefly: None) -> None:
     """In every file here; a test of what is learned asks for ``at_length``."""

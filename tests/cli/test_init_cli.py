@@ -1,4 +1,4 @@
-"""``unskew init`` and ``unskew run FILES…`` find out what files hold; ``unskew config`` lists all settings."""
+"""``unskew init`` and ``unskew run FILES…`` find out what files hold; ``unskew config`` lists settings."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_the_command_writes_what_can_be_read_as_a_log(tmp_path, monkeypatch, cap
     ("arguments", "message"),
     [
         ("moons --out w", "unknown world 'moons'"),
-        ("impressions --out w --rows many", "--rows must be a whole number of at least 1, not 'many'"),
+        ("impressions --out w --rows many", "--rows must be a whole number, not 'many'"),
         ("impressions --out w --rows 1.5", "--rows must be a whole number"),
         ("impressions --out w --rows 1e3 --option clicks=1", "the world has no option clicks"),
         ("impressions --out w --rows 1e3 --option n_users=9", "--option n_users has a flag of its own"),

@@ -7,10 +7,10 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn, TextIO, cast
+from typing import TextIO, cast
 
 from unskew.base import processes
 from unskew.cli import signals
@@ -18,8 +18,6 @@ from unskew.cli import signals
 EXIT_BAD_INPUT = 2
 EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
-START_AGAIN = "Re-run to start again."
-RESUME = "Re-run to resume."
 
 LONGEST_MESSAGE = 2000
 """Characters of the one line that an error is."""
@@ -41,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         placed = _placed()
         written = f"{placed[-1]} is written, and no more" if placed else "nothing was written"
-        _tell(f"{_why_ended()}; {written}. {START_AGAIN}")
+        _tell(f"{_why_ended()}; {written}. Re-run to start again.")
         code = signals.exit_code()
     finally:
         processes.leave(failed=code != 0)
@@ -63,10 +61,16 @@ def _placed() -> list[Path]:
     return [] if files is None else cast("list[Path]", files.PLACED)
 
 
-def interrupted(message: str) -> NoReturn:
-    """Replace the message of an interrupt, which says that nothing was written."""
-    _tell(f"{_why_ended()}; {message}")
-    sys.exit(signals.exit_code())
+@contextmanager
+def resumable(folder: Path | None, words: str) -> Iterator[None]:
+    """Say where the job goes on from when it is interrupted inside."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder is None or not folder.exists():
+            raise
+        _tell(f"{_why_ended()}; {words} {folder}. Re-run to resume.")
+        sys.exit(signals.exit_code())
 
 
 def _guarded(arguments: list[str]) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -77,19 +78,12 @@ def _common(
 
 add_verb(app, init)
 add_run(app)
-add_verb(app, audit)
-add_verb(app, monitor)
-add_verb(app, weights)
-add_verb(app, score)
-add_verb(app, export)
-add_verb(app, serve)
-add_verb(app, compare)
-add_verb(app, plan_random)
-add_verb(app, methods)
-add_verb(app, config)
-add_verb(app, make_data)
-add_verb(app, reproduce)
-add_verb(app, study)
+OTHERS: tuple[Callable[..., Any], ...] = (
+    *(audit, monitor, weights, score, export, serve, compare, plan_random),
+    *(methods, config, make_data, reproduce, study),
+)
+for verb in OTHERS:
+    add_verb(app, verb)
 
 command = typer.main.get_command(app)
 """The verbs and their options as they are run: made once, since that takes longer than to read a command."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
-from unskew.cli.options import OUTPUT, Clip, JsonFile, LogJson, Overwrite, Rows, Seed
+from unskew.cli.options import OUTPUT, Clip, JsonFile, LogJson, Overwrite, Rows, Seed, write_figures
 from unskew.cli.verb import refuse
 
 if TYPE_CHECKING:
@@ -108,8 +108,7 @@ def audit(options: AuditOptions) -> int:
             (beside / "report.html").write_text(report, encoding="utf-8", errors="replace")
             result.sketch.save(beside / "sketch.npz")
             write_json(beside / AUDIT.marker, result.to_dict())
-    if options.json_file is not None:
-        write_json(options.json_file, result.to_dict())
+    write_figures(options.json_file, result.to_dict())
     from unskew.cli.audit_tables import print_actions, print_audit
 
     print_audit(result) if isinstance(result, AuditResult) else print_actions(result)

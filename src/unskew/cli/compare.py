@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from unskew.base.settings import Settings, option
-from unskew.cli.options import OUTPUT, Device, JsonFile, Seed
+from unskew.cli.options import OUTPUT, Device, JsonFile, Seed, write_figures
 from unskew.cli.verb import refuse
 
 
@@ -45,13 +45,12 @@ def compare(options: CompareOptions) -> None:
     if options.metric and not any("@" in each for each in options.metric):
         refuse(options, ("slate",), f"on {', '.join(options.metric)}, which rank no slates")
     check_outputs({"--json": options.json_file, "--markdown": options.markdown}, read=run_files(options.run))
-    from unskew.base.files import write_json, write_text
+    from unskew.base.files import write_text
     from unskew.offpolicy import compare_run
 
     asked = options.model_dump(exclude={"run", "model", "metric", "json_file", "markdown"})
     comparison = compare_run(options.run, models=options.model, metrics=options.metric or None, **asked)
-    if options.json_file is not None:
-        write_json(options.json_file, comparison.to_dict())
+    write_figures(options.json_file, comparison.to_dict())
     if options.markdown is not None:
         write_text(options.markdown, comparison.to_markdown() + "\n")
     from unskew.cli.console import print_findings

@@ -16,8 +16,9 @@ from unskew.learners import Learner, TableLearner, make_backbone
 from unskew.propensity import Propensity
 from unskew.propensity.choice import MOST_WORK
 from unskew.run.config import AUTO, NO_METHOD
+from unskew.run.models import keys_of
 from unskew.run.parameters import changed
-from unskew.run.propensities import made
+from unskew.run.propensities import kinds_of, made, own_tower
 from unskew.run.protocol import PATIENCE, protocol_of
 from unskew.run.sizes import (
     SMALLEST_BATCH,
@@ -51,11 +52,8 @@ REPORT_SECONDS = 6.0
 SAID_SECONDS = 20.0
 """From which estimate on a run says how long it takes."""
 
-SEARCHED = 7
-"""Models that a search trains, about."""
-
-FIRST_ROUND = 2.0
-"""How often it trains them with one member before it trains the better half with all."""
+SEARCHED, FIRST_ROUND = 7, 2.0
+"""Models that a search trains, about, and how often with one member before the better half has all."""
 
 
 def estimated_seconds(config: Config, log: Log) -> float:
@@ -66,28 +64,35 @@ def estimated_seconds(config: Config, log: Log) -> float:
     """
     config = sized(config, sizes_of(config, log))
     backbone = changed(make_backbone(config.backbone), "backbone", config.model.parameters)
-    device, seeds = resolve_device(config.compute.device), len(config.seeds)
+    device, folds, members = resolve_device(config.compute.device), config.crossfit or 1, config.model.members
+    protocol, asked = protocol_of(config), config.propensity.kind
     start, of_processor = time.perf_counter(), time.process_time()
-
-    def of_training(rows: int, replicas: int, part: str) -> float:
-        if rows == 0 or replicas == 0:
-            return 0.0
-        size = config.model.parameters.get(f"{part}.batch_size", SMALLEST_BATCH)
-        if isinstance(backbone, TableLearner):
-            return PLAIN_SECONDS * rows * replicas
-        one = seconds_of_row(backbone, log, min(replicas, MOST_TIMED), size, device)
-        patience = config.model.parameters.get(f"{part}.patience", PATIENCE)
-        checks = config.model.parameters.get(f"{part}.checks", 1)
-        epochs = expected_epochs(rows / size / checks, patience) / checks
-        return one * rows * replicas * float(epochs)
-
-    models, reads = _trainings(config)
-    seconds = of_training(reads * log.n_clicks, models * seeds, "method")
-    folds, plain = config.crossfit or 1, REPORT_SECONDS
-    if config.propensity.kind == "auto" and trains_network(config, log):
+    plain, trainings = REPORT_SECONDS, {}
+    if config.method == AUTO:
+        rounds = FIRST_ROUND + (members if members > 1 else 0)
+        trainings["method"] = 2 * log.n_clicks, round(SEARCHED * rounds)
+    elif config.method != NO_METHOD:
+        reads = 2 if METHODS[config.method].needs_full_space else 1
+        models = len(keys_of(config, dict.fromkeys(kinds_of(config, protocol, log))))
+        trainings["method"] = reads * log.n_clicks, models * members
+    if asked == "auto" and log.known_propensity is None and not own_tower(config, protocol):
         plain += PLAIN_SECONDS * cells(log) * folds
-    if trains_network(config, log) and (config.propensity.kind != "auto" or may_try_network(config, log)):
-        seconds += of_training(cells_of_fold(config, log), folds * seeds, "propensity")
+    if trains_network(config, log) and (asked != "auto" or may_try_network(config, log)):
+        trainings["propensity"] = cells_of_fold(config, log), folds
+    seconds = 0.0
+    for part, (rows, networks) in trainings.items():
+        size, patience, checks = (
+            config.model.parameters.get(f"{part}.{name}", usual)
+            for name, usual in (("batch_size", SMALLEST_BATCH), ("patience", PATIENCE), ("checks", 1))
+        )
+        replicas = networks * len(config.seeds)
+        if isinstance(backbone, TableLearner):
+            seconds += PLAIN_SECONDS * rows * replicas
+            continue
+        one = seconds_of_row(backbone, log, min(replicas, MOST_TIMED), size, device)
+        steps = max(rows / size / checks, 1.0)
+        epochs = (1 + patience + min(STEPS_TO_FIT / steps, MOST_EPOCHS)) / checks
+        seconds += one * rows * replicas * float(epochs)
     busy = (time.perf_counter() - start) / max(time.process_time() - of_processor, 0.1)
     return seconds + plain * max(busy, 1.0)
 
@@ -119,11 +124,6 @@ def seconds_of_row(
     return (time.perf_counter() - start) / (steps * replicas * batch_size)
 
 
-def expected_epochs(steps: float, patience: float = PATIENCE) -> float:
-    """Return about how many epochs early stopping lets a training take, with so many steps an epoch."""
-    return 1 + patience + min(STEPS_TO_FIT / max(steps, 1.0), MOST_EPOCHS)
-
-
 def estimate_in_words(config: Config, log: Log, seconds: float) -> str:
     """Return what a run says before it trains."""
     seeds, members = len(config.seeds), config.model.members
@@ -141,14 +141,3 @@ def may_try_network(config: Config, log: Log) -> bool:
     network = made(config, protocol_of(config), config.backbone)
     assert isinstance(network, Propensity)
     return network.work(log) <= MOST_WORK[resolve_device(config.compute.device).type]
-
-
-def _trainings(config: Config) -> tuple[int, int]:
-    """Return how many conversion models a seed has, and how many times the clicks each reads an epoch."""
-    if config.method == NO_METHOD:
-        return 0, 0
-    if config.method == AUTO:
-        rounds = FIRST_ROUND + config.model.members if config.model.members > 1 else FIRST_ROUND
-        return round(SEARCHED * rounds), 2
-    models = 1 if config.method == "naive" else 3
-    return models * config.model.members, 2 if METHODS[config.method].needs_full_space else 1

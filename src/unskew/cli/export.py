@@ -8,7 +8,7 @@ from typing import Literal
 from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
-from unskew.cli.options import JsonFile, Overwrite
+from unskew.cli.options import JsonFile, Overwrite, write_figures
 
 
 class ExportOptions(Settings):
@@ -39,10 +39,7 @@ def export(options: ExportOptions) -> None:
 
     asked = options.model_dump(include={"what", "method", "overwrite"})
     exported = export_run(options.run, options.out, **asked)
-    if options.json_file is not None:
-        from unskew.base.files import write_json
-
-        write_json(options.json_file, exported)
+    write_figures(options.json_file, exported)
     inside = [exported["method"]] if "method" in exported else []
     inside += [f"calibrated by {', '.join(exported['calibrators'])}"] if "calibrators" in exported else []
     seeds = f"{len(exported['seeds'])} seed{'s' if len(exported['seeds']) > 1 else ''}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from unskew.base.errors import ParameterError
 from unskew.base.plain_text import listed, plain
 from unskew.base.settings import Settings, option
-from unskew.cli.options import Overwrite, Rows
+from unskew.cli.options import Overwrite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class InitOptions(Settings):
     """The options of ``unskew init``."""
 
-    files: Rows = ()
+    files: tuple[str, ...] = option(..., flag="argument", metavar="FILE...")
+    """CSV, Parquet or Arrow: files, folders or globs."""
     user: str | None = option(None)
     """The column of user ids [guessed by its name]."""
     item: str | None = option(None)
@@ -45,8 +46,6 @@ def init(options: InitOptions) -> None:
     from unskew.run.files import complete
     from unskew.run.job import load_dataset
 
-    if not options.files:
-        raise ParameterError("there is nothing to look at", remedy="give FILE...")
     check_outputs({"--out": options.out}, read=table_files(options.files))
     if options.out.exists() and not options.overwrite:
         raise ParameterError(f"{options.out} is there already", remedy="give --overwrite, or another --out")
@@ -75,15 +74,11 @@ def _lines(config: Config, log: Log, guesses: list[str]) -> Iterator[str]:
     yield f"# {log.n_clicks:,} rows are clicked{rate}."
     yield from (f"# Guessed: {sentence}." for sentence in guesses)
     time = config.data.time or time_column(log)
-    yield (
-        "# No column of times: the clicks that choose the epoch are drawn at random."
-        if time is None
-        else f"# Times are in column '{plain(time)}': the latest clicks choose the epoch."
-    )
-    roles = ("source", "user", "item", "click", "conversion", "space")
-    data = {name: value for name in roles if (value := getattr(config.data, name)) is not None}
-    yield to_toml({"data": data if time is None else {**data, "time": time}}).rstrip()
-    yield ""
+    when = "drawn at random" if time is None else f"the latest by column '{plain(time)}'"
+    yield f"# The clicks that choose the epoch are {when}."
+    roles = {"source", "user", "item", "click", "conversion", "space"}
+    data = config.data.model_dump(include=roles, exclude_none=True)
+    yield to_toml({"data": data if time is None else {**data, "time": time}})
     yield "# Models read, beside the ids:"
     leaks = {leak.column: leak for leak in check_leaks(log)}
     for line in log.schema_table()[2:]:
@@ -95,11 +90,6 @@ def _lines(config: Config, log: Log, guesses: list[str]) -> Iterator[str]:
     if left_out:
         yield "# Left out:"
         yield from (f"#   {plain(name)}: {plain(reason)}" for name, reason in left_out.items())
-    yield to_toml({"features": {"columns": "auto", "ignore": list(leaks)}}).rstrip()
-    yield ""
-    yield "# unskew config lists every setting. A random sample of pairs with outcomes is the best test:"
-    yield "# [data] test and test_is."
-    resolved = config.resolved()
-    yield to_toml(
-        {"model": {"method": resolved.method}, "compute": {"effort": config.compute.effort}}
-    ).rstrip()
+    yield to_toml({"features": {"columns": "auto", "ignore": list(leaks)}})
+    yield "# unskew config lists every setting. Pairs that were shown at random are the best test: data.test."
+    yield to_toml({"model": {"method": config.method}, "compute": {"effort": config.compute.effort}}).rstrip()

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
-from unskew.cli.options import JsonFile, Seed
+from unskew.cli.options import JsonFile, Seed, write_figures
 
 WORLDS = ("impressions",)
+
+
+def _whole(value: Any) -> Any:
+    """Read a whole number that may be written as 1e8 or 100_000."""
+    with suppress(ValueError):
+        number = float(value)
+        return int(number) if number.is_integer() else value
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_whole)]
 
 
 class MakeDataOptions(Settings):
@@ -20,13 +35,13 @@ class MakeDataOptions(Settings):
     """The world; impressions is the one there is."""
     out: Path = option(..., flag="--out -o")
     """The folder to write; re-run to resume."""
-    rows: str = option("1e6")
+    rows: Count = option(10**6, ge=1)
     """Rows of the log, such as 1e8."""
-    users: str = option("")
+    users: Count | None = option(None)
     """Users, such as 1e6 [a tenth of the rows]."""
-    items: str = option("")
+    items: Count | None = option(None)
     """Items [a hundredth of the rows]."""
-    test_rows: str = option("1e5")
+    test_rows: Count = option(10**5, ge=0)
     """Rows shown at random, with all conversions."""
     seed: Seed = 0
     confounding: float = option(0.0)
@@ -48,7 +63,6 @@ def make_data(asked: MakeDataOptions) -> None:
     from unskew.cli.places import check_outputs
 
     check_outputs({"--json": asked.json_file}, folders={"--out": asked.out})
-    n_rows = _whole("--rows", asked.rows)
     flags = {f"n_{name}": f"--{name}" for name in ("rows", "users", "items")}
     flags |= {"test_rows": "--test-rows", "seed": "--seed", "confounding": "--confounding"}
 
@@ -65,36 +79,23 @@ def make_data(asked: MakeDataOptions) -> None:
             remedy=f"its options are {', '.join(sorted(known - flags.keys()))}",
         )
     world = ImpressionWorld(
-        n_rows=n_rows,
-        n_users=_whole("--users", asked.users) if asked.users else max(n_rows // 10, 1),
-        n_items=_whole("--items", asked.items) if asked.items else max(n_rows // 100, 10),
+        n_rows=asked.rows,
+        n_users=asked.users or max(asked.rows // 10, 1),
+        n_items=asked.items or max(asked.rows // 100, 10),
         seed=asked.seed,
         confounding=asked.confounding,
         **options,
     )
-    test_rows = _whole("--test-rows", asked.test_rows, least=0)
     with progress_bars() as progress:
         written = write_world(
-            world, asked.out, files=asked.files, test_rows=test_rows, truth=asked.truth, progress=progress
+            world,
+            asked.out,
+            files=asked.files,
+            test_rows=asked.test_rows,
+            truth=asked.truth,
+            progress=progress,
         )
-    if asked.json_file is not None:
-        from unskew.base.files import write_json
-
-        write_json(asked.json_file, {**asdict(written), "folder": str(written.folder)})
+    write_figures(asked.json_file, {**asdict(written), "folder": str(written.folder)})
     kept = f", {written.files_kept} of them from an earlier call" if written.files_kept else ""
     counted = f"{written.rows:,} rows in {written.files:,} files{kept}, {written.bytes:,} bytes in all"
     print(f"{counted}: {plain(asked.out)}")
-
-
-def _whole(flag: str, text: str, least: int = 1) -> int:
-    """A whole number that may be written as 1e8 or 100_000."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = float("nan")
-    if not (number.is_integer() and number >= least):
-        raise ParameterError(
-            f"{flag} must be a whole number of at least {least}, not {text!r}",
-            remedy=f"write for example {flag} 1e6",
-        )
-    return int(number)

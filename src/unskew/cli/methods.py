@@ -41,36 +41,25 @@ def methods(options: MethodsOptions) -> None:
         return
     from unskew.base.registry import METHODS, REGISTRIES
 
-    table = Table(title="Debiasing methods", title_justify="left")
-    for title in ("name", "paper", "needs", "when to use it"):
-        table.add_column(title)
+    titles = ("name", "paper", "needs", "when to use it")
+    table = Table(*titles, title="Debiasing methods", title_justify="left")
     for name, method in METHODS.items():
-        needs = [
-            word
-            for word, needed in (
-                ("propensities", method.needs_propensity),
-                ("all of D", method.needs_full_space),
-                (f"imputation {method.imputation}", method.imputation is not None),
-            )
-            if needed
-        ]
+        words = {"propensities": method.needs_propensity, "all of D": method.needs_full_space}
+        words[f"imputation {method.imputation}"] = method.imputation is not None
+        needs = [word for word, needed in words.items() if needed]
         table.add_row(name, method.paper, ", ".join(needs) or "clicks alone", method.when)
     console = plain_console()
     console.print(table)
     for registry in REGISTRIES:
         if registry is not METHODS:
-            plural = (
-                f"{registry.kind.removesuffix('y')}ies"
-                if registry.kind.endswith("y")
-                else f"{registry.kind}s"
-            )
+            plural = re.sub("y$", "ie", registry.kind) + "s"
             names = [*registry, *(WITH_FEATURES if registry.kind == "calibrator" else ())]
             console.print(f"{plural.capitalize()}: {', '.join(names)}.")
 
 
 def _show_parameters(name: str) -> None:
-    """A table of parameters for each thing of this name."""
-    from rich.table import Table
+    """Print a table of parameters for each thing of this name."""
+    from rich.table import Column, Table
 
     from unskew.base.errors import ParameterError
     from unskew.cli.console import plain_console
@@ -81,17 +70,14 @@ def _show_parameters(name: str) -> None:
     console = plain_console()
     for part, kind in found:
         console.print(f"{name} ({part}): {(inspect.getdoc(kind) or '').partition(chr(10))[0]}")
-        table = Table()
-        table.add_column("--set", overflow="fold", min_width=30)
-        table.add_column("default")
-        table.add_column("what it is")
+        table = Table(Column("--set", overflow="fold", min_width=30), "default", "what it is")
         for key, default, about in _parameters(part, kind):
             table.add_row(key, default, about)
         console.print(table)
 
 
 def _called(name: str) -> Iterator[tuple[str, Any]]:
-    """The parts of a run, and the datasets, of a name; a backbone is one of a propensity too."""
+    """Yield the parts of a run, and the datasets, of a name; a backbone is one of a propensity too."""
     from unskew.base.registry import REGISTRIES
     from unskew.propensity import UNCERTAINTIES
 
@@ -113,7 +99,7 @@ def _called(name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _parameters(part: str, kind: Any) -> Iterator[tuple[str, str, str]]:
-    """Name, default and meaning of each parameter; those with an option of their own by that."""
+    """Yield name, default and meaning of each parameter; those with an option of their own by that."""
     about = _described(kind)
     if part == "dataset":
         from unskew.data.datasets import SHARED
@@ -132,11 +118,8 @@ def _parameters(part: str, kind: Any) -> Iterator[tuple[str, str, str]]:
         path = key.split(".")[1:]
         owner = reduce(getattr, path[:-1], made)
         values = owner.get_params(deep=False) if hasattr(owner, "get_params") else vars(owner)
-        yield (
-            key,
-            _plain(values[path[-1]]),
-            about.get(path[0], "") if len(path) == 1 else f"of its {path[-2]}",
-        )
+        meaning = about.get(path[0], "") if len(path) == 1 else f"of its {path[-2]}"
+        yield key, _plain(values[path[-1]]), meaning
 
 
 def _plain(value: Any) -> str:
@@ -144,7 +127,7 @@ def _plain(value: Any) -> str:
 
 
 def _described(kind: Any) -> dict[str, str]:
-    """The first sentence on each parameter, from the docstrings of a class and of those it extends."""
+    """Return the first sentence on each parameter, from the docstrings of a class and of those it extends."""
     found: dict[str, str] = {}
     for each in reversed(getattr(kind, "__mro__", (kind,))):
         section = SECTION.search(inspect.getdoc(each) or "")

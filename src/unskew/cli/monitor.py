@@ -10,7 +10,7 @@ from unskew.base.errors import DataError, ParameterError
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
 from unskew.cli.audit import COLUMNS, EXIT_HEALTHY, EXIT_MISCALIBRATED
-from unskew.cli.options import OUTPUT, JsonFile
+from unskew.cli.options import OUTPUT, JsonFile, write_figures
 from unskew.cli.verb import refuse
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _add(options: MonitorOptions) -> int:
 
 
 def _look(options: MonitorOptions) -> int:
-    from unskew.base.files import whole_file, write_json
+    from unskew.base.files import whole_file
     from unskew.cli.places import check_outputs
 
     store = options.store
@@ -162,8 +162,7 @@ def _look(options: MonitorOptions) -> int:
         page = render_monitor_report(result)
         with whole_file(target) as beside:
             beside.write_text(page, encoding="utf-8", errors="replace")
-    if options.json_file is not None:
-        write_json(options.json_file, result.to_dict())
+    write_figures(options.json_file, result.to_dict())
     print_monitor(result)
     if target is not None:
         print(f"\nThe report: {plain(target)}")

@@ -18,56 +18,33 @@ JsonFile = Annotated[
 ]
 LogJson = Annotated[
     Path | None,
-    option(
-        None,
-        "Append the progress to this file: a JSON object a line, with rows/s, loss, memory.",
-        flag="--log-json",
-        shown=False,
-        group=OUTPUT,
-    ),
+    option(None, "Append the progress to this file, a JSON object a line.", shown=False, group=OUTPUT),
 ]
 Device = Annotated[str, option("auto", "auto, cpu, cuda or cuda:1.", shown=False)]
 Seed = Annotated[int, option(0, "Seed of everything that is random.", shown=False, ge=0, le=2**32 - 1)]
-TensorBoard = Annotated[
-    Path | None,
-    option(
-        None,
-        "Write losses for TensorBoard into this folder, if it is installed.",
-        flag="--tensorboard",
-        shown=False,
-        group=OUTPUT,
-    ),
-]
-MLflow = Annotated[
-    bool,
-    option(
-        False,
-        "Log losses to MLflow's active run, if it is installed.",
-        flag="--mlflow",
-        shown=False,
-        group=OUTPUT,
-    ),
-]
 Rows = Annotated[
     tuple[str, ...],
     option((), "CSV, Parquet or Arrow: files, folders or globs.", flag="argument", metavar="FILE..."),
 ]
 OutRows = Annotated[
     str,
-    option(
-        ...,
-        "The Parquet file to write, or a folder (its name ends in /) of part files.",
-        flag="--out -o",
-        group=OUTPUT,
-    ),
+    option(..., "The Parquet file, or the folder (NAME/), to write.", flag="--out -o", group=OUTPUT),
 ]
 Overwrite = Annotated[bool, option(False, "Replace an earlier output.", group=OUTPUT)]
+
+
+def write_figures(file: Path | None, figures: Mapping[str, Any]) -> None:
+    """Write figures as JSON where ``--json`` asks for them."""
+    from unskew.base.files import write_json
+
+    if file is not None:
+        write_json(file, figures)
+
 
 FLAGS = {"name": "--data", "root": "--root", "protocol": "--protocol"}
 """Arguments of every loader that have a flag of their own."""
 
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
 
 _KINDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from unskew.base.errors import ParameterError
 from unskew.base.settings import Settings, option
-from unskew.cli.options import OUTPUT, Device, JsonFile, Seed
+from unskew.cli.options import OUTPUT, Device, JsonFile, Seed, write_figures
 from unskew.cli.verb import refuse
 
 FILES = "Columns of scored files"
@@ -67,7 +67,7 @@ def plan_random(options: PlanOptions) -> None:
         refuse(options, ("model", "slate", "device"), "on scored files")
     outputs = {"--json": options.json_file, "--markdown": options.markdown, "--picture": options.picture}
     check_outputs(outputs, read=inputs)
-    from unskew.base.files import write_json, write_text
+    from unskew.base.files import write_text
     from unskew.offpolicy.plan import PLANNED_METRICS, plan_random
 
     plan = plan_random(
@@ -79,8 +79,7 @@ def plan_random(options: PlanOptions) -> None:
         columns=options.model_dump(include=set(columns), exclude_none=True),
         **options.model_dump(include={"price", "power", "level", "slate", "seed", "device"}),
     )
-    if options.json_file is not None:
-        write_json(options.json_file, plan.to_dict())
+    write_figures(options.json_file, plan.to_dict())
     if options.markdown is not None:
         write_text(options.markdown, plan.to_markdown() + "\n")
     if options.picture is not None:
@@ -94,13 +93,10 @@ def _differences(given: tuple[str, ...]) -> dict[str, float]:
     """Read ``METRIC=NUMBER``."""
     differences = {}
     for pair in given:
-        name, equals, text = pair.partition("=")
         try:
+            name, text = pair.split("=")
             differences[name] = float(text)
         except ValueError:
-            equals = ""
-        if not equals:
-            raise ParameterError(
-                f"--difference {pair!r} is not METRIC=NUMBER", remedy="write for example auc=0.005"
-            )
+            problem = f"--difference {pair!r} is not METRIC=NUMBER"
+            raise ParameterError(problem, remedy="write for example auc=0.005") from None
     return differences

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from unskew.base.settings import Settings, option
-from unskew.cli import RESUME, interrupted
+from unskew.cli import resumable
 from unskew.cli.options import Device, JsonFile, Seed
 
 LEAST_WIDTH = 140
@@ -53,13 +53,8 @@ def reproduce(options: ReproduceOptions) -> None:
     asked = options.model_dump(exclude={"out", "reverse", "json_file"})
     config = ReproduceConfig(**asked, out=out, reversed=options.reverse)
     check_outputs({"--json": options.json_file}, folders={"--out": out})
-    try:
-        with progress_bars() as progress:
-            result = run(config, progress)
-    except KeyboardInterrupt:
-        if not out.exists():
-            raise
-        interrupted(f"what was finished is in {out}. {RESUME}")
+    with resumable(out, "what was finished is in"), progress_bars() as progress:
+        result = run(config, progress)
     console = plain_console(LEAST_WIDTH)
     for line in (*result.facts.values(), *result.labels, *result.notes):
         console.print(f"  · {line}", style="dim")

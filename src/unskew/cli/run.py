@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 import tomllib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from keyword import iskeyword
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from unskew.base import processes
 from unskew.base.errors import CollapseWarning, DataError, ParameterError
 from unskew.base.plain_text import plain
+from unskew.base.settings import Settings, option
+from unskew.cli import resumable
 from unskew.cli.verb import parameter_of, register, was_given
 from unskew.run.config import FIELDS, SECTIONS, Config, in_sections, merged
 
@@ -31,31 +31,21 @@ EXAMPLES = (
 )
 
 
+class OwnOptions(Settings):
+    """Where the configuration of a run comes from."""
+
+    files: tuple[str, ...] = option((), flag="argument", metavar="FILE...")
+    """CSV, Parquet or Arrow: files, folders or globs; or the name of a dataset."""
+    config: Path | None = option(None, group="Data")
+    """Options from TOML: yours, of unskew init, or a run's config.toml. Options given here win."""
+
+
 def add_run(app: typer.Typer) -> None:
     """Add the verb to the application."""
-    files = typer.Argument(
-        metavar="FILE...",
-        help="CSV, Parquet or Arrow: files, folders or globs; or the name of a dataset.",
-        show_default=False,
-    )
-    config = typer.Option(
-        "--config",
-        help="Options from TOML: yours, of unskew init, or a run's config.toml. Options given here win.",
-        rich_help_panel="Data",
-    )
-    own = {"files": Annotated[list[str] | None, files], "config": Annotated[Path | None, config]}
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in own.items()
-    ]
-    parameters += [
-        parameter_of(
-            field if iskeyword(name) else name,
-            SECTIONS[section].model_fields[field],
-            group=section.capitalize(),
-        )
-        for name, (section, field) in FIELDS.items()
-    ]
+    parameters = [parameter_of(name, field) for name, field in OwnOptions.model_fields.items()]
+    for name, (section, field) in FIELDS.items():
+        own = field if iskeyword(name) else name
+        parameters.append(parameter_of(own, SECTIONS[section].model_fields[field], section.capitalize()))
     register(app, _command, "run", str(run.__doc__), parameters, EXAMPLES)
 
 
@@ -75,9 +65,6 @@ def config_of(given: Mapping[str, Any]) -> Config:
             raise ParameterError("--data and FILE... are both given", remedy="leave --data out")
         asked["data"] = files[0] if len(files) == 1 else tuple(files)
     options: Sequence[str] = asked.pop("option", ())
-    for name in ("features", "numeric", "bag", "ignore", "propensity_features", "model_features"):
-        if name in asked:
-            asked[name] = ",".join(asked[name])
     sections = merged(sections, in_sections(asked))
     if options:
         source = sections.get("data", {}).get("source", "synthetic")
@@ -179,7 +166,11 @@ def run(config: Config) -> None:
         _announce(config, dataset, guesses)
 
     logs: dict[str, Any] = output.model_dump(include={"log_json", "tensorboard", "mlflow"})
-    with _going_on_from(compute.checkpoint), progress_bars(**logs) as progress, warnings.catch_warnings():
+    with (
+        resumable(compute.checkpoint, "the last state is in"),
+        progress_bars(**logs) as progress,
+        warnings.catch_warnings(),
+    ):
         # Networks that learned nothing are marked in the tables, the verdict and the report.
         warnings.simplefilter("ignore", CollapseWarning)
         try:
@@ -190,7 +181,7 @@ def run(config: Config) -> None:
                 metrics = target / "metrics.json"
                 processes.write(lambda: write_text(file, metrics.read_text(encoding="utf-8")))
             return
-    with _going_on_from(compute.checkpoint):
+    with resumable(compute.checkpoint, "the last state is in"):
         result.save(target, overwrite=output.overwrite)
     if output.mlflow:
         from unskew.serve.mlflow_log import log_run
@@ -210,12 +201,12 @@ def _inputs(config: Config) -> list[str | Path]:
     from unskew.run.files import are_files
 
     data = config.data
-    if data.is_named or not are_files(config):
-        return [config.model.start] if config.model.start is not None else []
-    source = [data.source] if isinstance(data.source, str) else list(data.source)
-    names = [str(Path(data.root or "") / name) for name in (*source, data.test, data.unbiased) if name]
-    found: list[str | Path] = [*table_files([name for name in names if "://" not in name])]
-    return [*found, *([config.model.start] if config.model.start is not None else [])]
+    found: list[str | Path] = [] if config.model.start is None else [config.model.start]
+    if not data.is_named and are_files(config):
+        source = [data.source] if isinstance(data.source, str) else data.source
+        names = [str(Path(data.root or "") / name) for name in (*source, data.test, data.unbiased) if name]
+        found += table_files([name for name in names if "://" not in name])
+    return found
 
 
 def _wrote(config: Config, target: Path) -> bool:
@@ -247,16 +238,3 @@ def _announce(config: Config, dataset: Dataset, guesses: Sequence[str]) -> None:
     seconds = estimated_seconds(config, dataset.train)
     if seconds > SAID_SECONDS:
         say(f"unskew: {estimate_in_words(config, dataset.train, seconds)}")
-
-
-@contextmanager
-def _going_on_from(checkpoint: Path | None) -> Iterator[None]:
-    """Say where the job goes on from when it is interrupted inside."""
-    from unskew.cli import RESUME, interrupted
-
-    try:
-        yield
-    except KeyboardInterrupt:
-        if checkpoint is None:
-            raise
-        interrupted(f"the last state is in {checkpoint}. {RESUME}")

@@ -27,9 +27,8 @@ def config(options: ConfigOptions) -> None:
     flags = {place: f"--{name.replace('_', '-')}" for name, place in FIELDS.items()}
     console = plain_console()
     for section, kind in SECTIONS.items():
-        table = Table(title=f"[{section}] {kind.__doc__}", title_justify="left")
-        for title in ("setting", "option", "default", "what it is"):
-            table.add_column(title)
+        titles = ("setting", "option", "default", "what it is")
+        table = Table(*titles, title=f"[{section}] {kind.__doc__}", title_justify="left")
         for name, field in kind.model_fields.items():
             default = "" if field.default in (None, (), {}) else str(field.default)
             about = " ".join((field.description or "").split())

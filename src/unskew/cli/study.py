@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
-from unskew.cli import RESUME, interrupted
-from unskew.cli.options import OUTPUT, Device, JsonFile, LogJson, MLflow, TensorBoard
+from unskew.cli import resumable
+from unskew.cli.options import OUTPUT, Device, JsonFile, LogJson
 from unskew.cli.verb import refuse
 
 if TYPE_CHECKING:
@@ -40,8 +40,10 @@ class StudyOptions(Settings):
     device: Device = "auto"
     json_file: JsonFile = None
     log_json: LogJson = None
-    tensorboard: TensorBoard = None
-    mlflow: MLflow = False
+    tensorboard: Path | None = option(None, shown=False, group=OUTPUT)
+    """Write losses for TensorBoard into this folder, if it is installed."""
+    mlflow: bool = option(False, shown=False, group=OUTPUT)
+    """Log losses to MLflow's active run, if it is installed."""
 
 
 def study(options: StudyOptions) -> None:
@@ -82,13 +84,8 @@ def _run(grid: Grid, out: Path, device: str, json: Path | None, **logs: Any) -> 
     from unskew.base.progress import progress_bars
     from unskew.study.engine import run_study
 
-    try:
-        with progress_bars(**logs) as progress:
-            result: StudyResult = run_study(grid, out, device=device, progress=progress)
-    except KeyboardInterrupt:
-        if not out.exists():
-            raise
-        interrupted(f"what was finished is in {out}. {RESUME}")
+    with resumable(out, "what was finished is in"), progress_bars(**logs) as progress:
+        result: StudyResult = run_study(grid, out, device=device, progress=progress)
     summaries = result.summaries()
     result.write_pages()
     if json is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
+from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
 from unskew.base.errors import ParameterError
@@ -55,7 +56,7 @@ def register(
 ) -> None:
     """Add a function to the application under a signature that is made here."""
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    hidden = sum(_is_hidden(parameter) for parameter in parameters)
+    hidden = sum(getattr(parameter.annotation.__metadata__[0], "hidden", False) for parameter in parameters)
     every = [context, *parameters, *([_help_all(hidden)] if hidden else [])]
     command.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
@@ -80,11 +81,13 @@ def refuse(options: Settings, names: Sequence[str], because: str, remedy: str = 
 def parameter_of(name: str, info: FieldInfo, group: str = "") -> inspect.Parameter:
     """Return the parameter of the command line for a field."""
     extra: Mapping[str, Any] = typing.cast("Mapping[str, Any]", info.json_schema_extra)
-    kind, many = _kind_of(info.annotation)
+    # Text that the record itself reads, such as names parted by commas.
+    is_text = any(isinstance(each, BeforeValidator) for each in info.metadata)
+    kind, many = (str, False) if is_text else _kind_of(info.annotation)
     about = " ".join((info.description or "").split()).replace("[", r"\[")
     metavar, flag = extra.get("metavar"), str(extra.get("flag", ""))
     default: Any = info.default
-    if many:
+    if many or isinstance(default, tuple):
         default = None
     if flag == "argument":
         declared: Any = typer.Argument(metavar=metavar, help=about, show_default=False)
@@ -124,7 +127,7 @@ def _kind_of(annotation: Any) -> tuple[type, bool]:
         inner = [each for each in get_args(annotation) if each is not type(None)]
         return _kind_of(inner[0]) if len(inner) == 1 else (str, False)
     if get_origin(annotation) is Annotated:
-        return _kind_of(get_args(annotation)[0])
+        return str, False
     if get_origin(annotation) is dict:
         return str, True
     if get_origin(annotation) in (tuple, list):
@@ -140,10 +143,6 @@ def _choices(annotation: Any) -> str | None:
     return "|".join(get_args(annotation)) if get_origin(annotation) is typing.Literal else None
 
 
-def _is_hidden(parameter: inspect.Parameter) -> bool:
-    return bool(getattr(parameter.annotation.__metadata__[0], "hidden", False))
-
-
 def _help_all(hidden: int) -> inspect.Parameter:
     declared = typer.Option(
         "--help-all",
@@ -152,9 +151,8 @@ def _help_all(hidden: int) -> inspect.Parameter:
         callback=_show_all,
         help=f"Show {hidden} further options and exit.",
     )
-    return inspect.Parameter(
-        "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, declared]
-    )
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter("help_all", kind, default=False, annotation=Annotated[bool, declared])
 
 
 def _show_all(context: typer.Context, show: bool) -> None:

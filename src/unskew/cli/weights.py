@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from unskew.base.errors import ParameterError
 from unskew.base.settings import Settings, option
-from unskew.cli.options import Clip, Device, JsonFile, LogJson, OutRows, Overwrite, Seed
+from unskew.cli.options import Clip, Device, JsonFile, LogJson, OutRows, Overwrite, Seed, write_figures
 from unskew.cli.verb import refuse
+from unskew.run.config import Names
 
 if TYPE_CHECKING:
     from unskew.audit import WeightsResult
@@ -41,10 +42,10 @@ class WeightsOptions(Settings):
     propensity: str = option("auto", group=TRAINED)
     """auto (the best of linear, popularity, a network and, with features, trees and their blend on held-out
     clicks), linear, trees, blend, popularity, or a network such as neumf."""
-    features: str | None = option(None, group=TRAINED)
+    features: Names | None = option(None, group=TRAINED)
     """Columns that the propensity reads beside the ids, parted by commas, or auto: all others, by their
     types."""
-    ignore: str = option("", shown=False, group=TRAINED)
+    ignore: Names = option((), shown=False, group=TRAINED)
     """With --features auto: columns to leave out."""
     allow_leak: tuple[str, ...] = option((), shown=False, group=TRAINED)
     """A feature that may give the click away, because it is known before; may be repeated."""
@@ -85,10 +86,7 @@ def weights(options: WeightsOptions) -> None:
 
     with progress_bars(log_json=options.log_json) as progress:
         result = _written(options, progress)
-    if options.json_file is not None:
-        from unskew.base.files import write_json
-
-        write_json(options.json_file, result.to_dict())
+    write_figures(options.json_file, result.to_dict())
     from unskew.cli.audit_tables import print_weights
 
     print_weights(result, options.out)
@@ -106,15 +104,9 @@ def _written(options: WeightsOptions, progress: Progress) -> WeightsResult:
         return write_weights(files, options.out, score=options.score, **asked, progress=progress)
     from unskew.audit.weights_trained import train_weights
 
-    if options.features == "auto":
-        asked |= {"features": "auto", "ignore": _names(options.ignore)}
-    else:
+    if options.features != ("auto",):
         refuse(options, ("ignore",), "without --features auto")
-        asked["features"] = None if options.features is None else _names(options.features)
-    asked |= options.model_dump(include={"user", "item", "propensity", "allow_leak", "device"})
+    to_train = {"user", "item", "propensity", "features", "ignore", "allow_leak", "device"}
+    asked |= options.model_dump(include=to_train)
+    asked["features"] = "auto" if options.features == ("auto",) else options.features
     return train_weights(files, options.out, **asked, progress=progress)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """Read names parted by commas."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -364,10 +364,8 @@ class Config(Settings):
     @property
     def seeds(self) -> range:
         """The seeds of the repetitions."""
-        many = self.evaluation.seeds
-        if many is None:
-            paper = self.evaluation.protocol == "paper"
-            many = PAPER_SEEDS if paper else EFFORTS[self.compute.effort]["seeds"]
+        usual = EFFORTS[self.compute.effort]["seeds"]
+        many = self.evaluation.seeds or (PAPER_SEEDS if self.evaluation.protocol == "paper" else usual)
         return range(self.evaluation.seed, self.evaluation.seed + many)
 
     @property
