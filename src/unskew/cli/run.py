@@ -120,9 +120,8 @@ def _settings(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not name or not equals:
-            raise ParameterError(
-                f"--set {pair!r} is not KEY=VALUE", remedy="write for example method.learning_rate=0.01"
-            )
+            problem = f"--set {pair!r} is not KEY=VALUE"
+            raise ParameterError(problem, remedy="write for example method.learning_rate=0.01")
         try:
             value = tomllib.loads(f"value = {text.strip()}")["value"]
         except tomllib.TOMLDecodeError:
