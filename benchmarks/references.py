@@ -3,6 +3,9 @@
 Runs twelve commands on fixed data and writes every number of their JSON into ``FOLDER/references.json``. With
 ``--against`` it prints by command which numbers differ from an earlier file by more than 1e-9 of their size.
 Coat is taken from ``$UNSKEW_DATA``; without it its commands are left out.
+
+On one machine all numbers repeat to the bit. Another processor adds in another order: networks then differ in
+the last digits, and ranks by a pair or two. Compare with an earlier commit that ran on the same machine.
 """
 
 from __future__ import annotations
