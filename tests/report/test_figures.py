@@ -11,11 +11,9 @@ import xml.etree.ElementTree as ET
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from unskew.audit.segments import Segment
-from unskew.metrics import CalibrationSketch
 from unskew.metrics.promise import Promise
 from unskew.report.page import picture
 from unskew.report.plots.axes import Axis, axis_of, ticks_of
@@ -227,19 +225,6 @@ def test_segments_are_named_from_the_top() -> None:
     (axes,) = chart.figure().axes
     named = [text.get_text() for text in axes.texts if text.get_text().startswith("c = ")]
     assert [name[:5] for name in named] == ["c = <", "c = x", "c = f"]
-
-
-def test_honest_weights_are_drawn_nearer_to_one() -> None:
-    generator = np.random.default_rng(0)
-    score = 1 / (1 + np.exp(-generator.normal(-3, 1, 20_000)))
-    outcome = generator.random(len(score)) < score
-    raw = CalibrationSketch.of(score=np.minimum(1.5 * score, 1), outcome=outcome)
-    (axes,) = weights_figure(
-        {"raw": raw, "calibrated": CalibrationSketch.of(score=score, outcome=outcome)}
-    ).axes
-    drawn = {str(line.get_label()): np.log(np.asarray(line.get_ydata())) for line in axes.lines}
-    assert np.mean(drawn["raw"]) < -0.2, "overstated scores make weights too small: below the line"
-    assert abs(np.mean(drawn["calibrated"])) < 0.1
 
 
 def test_a_panel_is_as_wide_as_a_telephone_and_what_is_wider_is_moved_sideways() -> None:

@@ -178,10 +178,6 @@ def test_words_between_backticks_are_code(quick: dict[str, Any]) -> None:
     assert "`" not in text
 
 
-def test_the_same_run_gives_the_same_page(inputs: dict[str, Any], page: str) -> None:
-    assert render_run_report(**inputs) == page
-
-
 @pytest.mark.parametrize(
     ("row", "key"),
     [
@@ -259,12 +255,6 @@ def test_a_part_that_is_missing_is_left_out(quick: dict[str, Any], missing: tupl
     assert "figure-learning" not in ids
 
 
-def test_a_run_without_a_test_set_says_that_nothing_was_compared(quick: dict[str, Any]) -> None:
-    metrics = {**quick["metrics"], "methods": {}, "comparison": {}, "rails": {}}
-    told = Page(render_run_report(**{**quick, "metrics": metrics})).text
-    assert "There is no randomly shown test set" in told
-
-
 def test_a_model_that_learned_nothing_is_marked(quick: dict[str, Any]) -> None:
     told = {"ips": [{"network": "imputation", "reason": "flat", "seeds": 3, "of": 10}], "naive": []}
     page = render_run_report(**{**quick, "metrics": {**quick["metrics"], "collapsed": told}})
@@ -278,17 +268,6 @@ def test_a_logged_test_set_is_called_biased(quick: dict[str, Any]) -> None:
     page = render_run_report(**{**quick, "metrics": {**quick["metrics"], "data": data}})
     assert "as biased as the" in page
     assert "randomly shown" not in page
-
-
-def test_one_seed_is_not_called_a_difference(quick: dict[str, Any]) -> None:
-    metrics = copy.deepcopy(quick["metrics"])
-    metrics["comparison"] = {}
-    for method in metrics["methods"].values():
-        for summary in method.values():
-            summary.update(std=None, seeds=summary["seeds"][:1])
-    told = Page(render_run_report(**{**quick, "metrics": metrics})).text
-    assert "Nothing was compared with the naive model" in told
-    assert "▲" not in told
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan")])

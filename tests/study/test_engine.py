@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
 import shutil
 import signal
@@ -331,12 +330,6 @@ class TestCollapse:
         shown = result.summaries()["methods"].shown()
         assert all(any("⚠" in cell for cell in row) for row in shown.rows)
 
-    def test_networks_that_learned_are_not_marked(self, tmp_path):
-        methods = [{"method": "naive", "params": {"epochs": 20, "learning_rate": 0.01}}]
-        result = run_study(grid(propensities=[], methods=methods), tmp_path / "s", device="cpu")
-        assert not any("⚠" in note for note in result.notes)
-        assert "⚠" not in result.summaries()["methods"].shown().markdown()
-
 
 class TestTuning:
     TUNE: ClassVar = {"values": {"learning_rate": [1e-4, 0.05], "backbone__dim": [2, 4]}, "methods": ["ips"]}
@@ -447,13 +440,3 @@ def test_the_hash_of_a_dataset_is_that_of_its_text_ids_and_not_of_their_place_in
 
     assert dataset_hash(dataset("a")) == dataset_hash(dataset("a"))
     assert dataset_hash(dataset("a")) != dataset_hash(dataset("z"))
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
-def test_a_pipe_in_the_place_of_a_result_is_not_waited_for(tmp_path):
-    store = ResultStore(tmp_path / "results")
-    with store.opened():
-        os.mkfifo(store.path("key"))
-        assert store.read("key") is None
-        with pytest.raises(RunFolderError, match="is a device or a pipe"):
-            store.write("key", {})

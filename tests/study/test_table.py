@@ -135,15 +135,6 @@ def test_diverged_seeds_are_left_out_of_means_and_pairs(drawn):
     assert figure.p_value == pytest.approx(stats.ttest_rel(broken[kept], drawn["naive"][kept]).pvalue)
 
 
-def test_one_seed_has_neither_deviation_nor_test(drawn):
-    rows = rows_of("naive", drawn["naive"][:1]) + rows_of("ips", drawn["ips"][:1])
-    figure = summary(long_table(rows), against={"method": "naive"}).rows[Row("d", "honest", "", "", "ips")][
-        "auc"
-    ]
-    assert np.isnan(figure.std)
-    assert figure.p_value is None
-
-
 def test_all_renderings_have_the_same_cells(table, drawn):
     shown = summary(table, against={"method": "naive"}, title="A & B").shown()
     mean, std = drawn["ips"].mean(), drawn["ips"].std(ddof=1)
