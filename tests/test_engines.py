@@ -20,12 +20,13 @@ RAY = {"RAY_TRAIN_ENABLE_V2": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 MOST_LINES = 30
 
 
-def run_example(name: str, *arguments: object, **variables: str) -> None:
+def run_example(name: str, *arguments: object, **variables: str) -> str:
     path = os.pathsep.join(filter(None, (SOURCE, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def check_scores(scored: tuple[Path, Path], out: Path) -> None:
 
 
 def test_examples_on_engines_are_short():
-    for name in ("train_on_ray", "score_with_ray", "score_with_spark"):
+    for name in ("train_on_ray", "score_with_ray", "score_with_spark", "weights_in_duckdb"):
         code = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()
         assert len([line for line in code if line]) <= MOST_LINES, name
 
@@ -73,3 +74,20 @@ def test_scores_of_spark_are_those_of_score(scored, tmp_path):
     pytest.importorskip("pyspark", reason="pyspark is not installed (make test-spark)")
     run_example("score_with_spark", *scored, tmp_path / "out")
     check_scores(scored, tmp_path / "out")
+
+
+def test_weights_of_duckdb_are_those_of_the_calibrator(tmp_path):
+    pytest.importorskip("duckdb", reason="duckdb is not installed")
+    random = np.random.default_rng(0)
+    for day in ("yesterday", "today"):
+        p = random.beta(1, 6, 20_000)
+        clicked = (random.random(len(p)) < p**1.3).astype(np.int8)
+        pq.write_table(pa.table({"p": p, "clicked": clicked}), tmp_path / f"{day}.parquet")
+    files = [tmp_path / f"{name}.parquet" for name in ("yesterday", "today", "out")]
+    assert "The weights of clicks add up to 1.0" in run_example("weights_in_duckdb", *files)
+    before, after = pq.read_table(files[0]), pq.read_table(files[2])
+    sketch = us.CalibrationSketch.of(score=before["p"], outcome=before["clicked"])
+    expected = us.Platt().fit(sketch).predict(after["p"])
+    np.testing.assert_allclose(after["propensity"].to_numpy(), expected, rtol=1e-9)
+    weight = np.where(after["clicked"].to_numpy() == 1, 1 / np.maximum(expected, 0.01), 0)
+    np.testing.assert_allclose(after["weight"].to_numpy(), weight, rtol=1e-9)
