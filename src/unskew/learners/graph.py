@@ -175,7 +175,8 @@ class _TreesGraph(_Graph):
             own = [codes[:, self.places[number][0]] for number in (first, second)]
             columns.append(pair(*own, rates[first], rates[second]))
         inputs = torch.cat((numbers, torch.stack(columns, dim=1)), dim=1)
-        node: Any = self.get_buffer("roots").expand(len(inputs), -1)
+        # Not by expand: a graph would keep the number of rows that it was traced with.
+        node = self.get_buffer("roots") + torch.zeros_like(codes[:, :1])
         threshold, feature = self.get_buffer("threshold"), self.get_buffer("feature")
         for _ in range(self.depth):
             below = inputs.gather(1, feature[node]) <= threshold[node]
