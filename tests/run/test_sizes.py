@@ -11,9 +11,9 @@ from contracts.shown_log import impressions
 from unskew.base.errors import ParameterError
 from unskew.base.progress import SILENT
 from unskew.cli import main
-from unskew.cli.estimate import estimate_in_words, estimated_seconds, may_try_network
 from unskew.data import Schema
 from unskew.propensity.choice import MOST_WORK
+from unskew.run.estimate import estimate_in_words, estimated_seconds, may_try_network
 from unskew.run.propensities import chosen_propensity
 from unskew.run.protocol import protocol_of
 from unskew.run.sizes import (
@@ -140,10 +140,10 @@ def test_what_is_set_by_hand_stays(name):
 class TestEstimate:
     @pytest.fixture(autouse=True)
     def _a_row_takes_ten_milliseconds(self, monkeypatch):
-        monkeypatch.setattr("unskew.cli.estimate.seconds_of_row", lambda *_: 1e-2)
+        monkeypatch.setattr("unskew.run.estimate.seconds_of_row", lambda *_: 1e-2)
         # How much longer a busy machine takes for these depends on the machine.
-        monkeypatch.setattr("unskew.cli.estimate.REPORT_SECONDS", 0.0)
-        monkeypatch.setattr("unskew.cli.estimate.PLAIN_SECONDS", 0.0)
+        monkeypatch.setattr("unskew.run.estimate.REPORT_SECONDS", 0.0)
+        monkeypatch.setattr("unskew.run.estimate.PLAIN_SECONDS", 0.0)
 
     def test_it_grows_with_seeds_members_folds_and_models(self):
         log = impressions(rows=3_000)

@@ -219,8 +219,8 @@ def _wrote(config: Config, target: Path) -> bool:
 def _announce(config: Config, dataset: Dataset, guesses: Sequence[str]) -> None:
     """Say what is read, where a killed job goes on, and about how long it will take."""
     from unskew.cli import say
-    from unskew.cli.estimate import SAID_SECONDS, estimate_in_words, estimated_seconds
     from unskew.cli.run_tables import print_schema
+    from unskew.run.estimate import SAID_SECONDS, estimate_in_words, estimated_seconds
     from unskew.training.checkpoint import checkpoint_in_effect
 
     if not processes.is_writer():
