@@ -128,9 +128,9 @@ def test_what_is_wrong_with_a_frame_is_one_line(columns, asked, words):
         us.weights(pd.DataFrame(columns), **asked)
 
 
-def test_a_lazy_frame_is_to_be_collected_and_a_column_is_not_added_twice(columns, file):
+def test_a_lazy_frame_is_to_be_collected_for_weights_and_a_column_is_not_added_twice(columns, file):
     with pytest.raises(DataError, match="To fix: collect it first"):
-        us.audit(pl.DataFrame(columns).lazy(), score="p", outcome="clicked")
+        us.weights(pl.DataFrame(columns).lazy(), score="p", outcome="clicked")
     with pytest.raises(DataError, match="the data frame: column 'weight' is there already"):
         us.weights(pl.DataFrame({**columns, "weight": columns["p"]}), score="p", outcome="clicked")
     with pytest.raises(ParameterError, match="weights are for data frames"):

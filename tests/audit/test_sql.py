@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from unskew import CalibrationSketch, sketch_of
-from unskew.audit import audit_cells
+from unskew.audit import audit, audit_cells
 from unskew.audit.crossfit import fold_of_id, folds_of_cells
 from unskew.audit.engines import run_query
 from unskew.audit.periods import By
@@ -216,13 +217,25 @@ def test_a_sketch_is_had_from_relations_frames_and_files_alike(tmp_path):
     table = pa.table({"p": generator.random(500), "o": generator.random(500) < 0.5})
     pq.write_table(table, tmp_path / "rows.parquet")
     relation = duckdb.from_arrow(table)
-    for data in (relation, table, tmp_path / "rows.parquet", table.to_pandas()):
+    for data in (relation, table, tmp_path / "rows.parquet", table.to_pandas(), pl.from_arrow(table).lazy()):
         require_equal(
             sketch_of(data, score="p", outcome="o"),
             CalibrationSketch.of(score=table["p"], outcome=table["o"]),
         )
-    with pytest.raises(DataError, match="column 'q' is missing"):
-        sketch_of(relation, score="q", outcome="o")
+    for counted in (audit, sketch_of):
+        with pytest.raises(DataError, match="column 'q' is missing"):
+            counted(relation, score="q", outcome="o")
+        with pytest.raises(DataError, match="column 'q' is missing"):
+            counted(pl.from_arrow(table).lazy(), score="q", outcome="o")
+    columns = {"score": "p", "outcome": "o", "segments": ["s"]}
+    segmented = table.append_column("s", pa.array(["a", "b"] * 250))
+    kinds = (duckdb.from_arrow(segmented), pl.from_arrow(segmented).lazy(), segmented)
+    told = [audit(data, **columns).to_dict() for data in kinds]
+    assert told[0]["wce"] == pytest.approx(told[1]["wce"], rel=1e-9)
+    assert told[1]["wce"] == told[2]["wce"]
+    for one, other in zip(told[0]["segments"], told[2]["segments"], strict=True):
+        assert one["wce"] == pytest.approx(other["wce"], rel=1e-9)
+        assert one["p_value"] == pytest.approx(other["p_value"], rel=1e-9)
 
 
 @pytest.mark.parametrize("package", ["sqlglot", "duckdb"])

@@ -21,6 +21,7 @@ from unskew.audit.crossfit import (
     folds_of_cells,
     merged,
 )
+from unskew.audit.engines import cells_of_engine, collected
 from unskew.audit.reading import Counted, named, read, require_three_columns
 from unskew.audit.segment_repair import compare_by_segment
 from unskew.audit.segments import corrected, segments_of, worst_first
@@ -97,7 +98,9 @@ def audit(
     Parameters
     ----------
     data
-        CSV, Parquet and Arrow files, folders and globs of them, or several of these; or a data frame.
+        CSV, Parquet and Arrow files, folders and globs of them, or several of these; or a data frame of
+        pandas, polars (lazy too) or Arrow; or a DuckDB relation or a Spark data frame, whose rows stay with
+        their engine.
     score, outcome, weight
         Columns: a probability in [0, 1], 0 or 1, and how many rows of the population a row stands for.
     segments
@@ -124,10 +127,13 @@ def audit(
     """
     roles = Roles(score, outcome, weight, tuple(dict.fromkeys(segments)))
     _require_options(roles, tolerance, significance, p_min)
-    files = sources(data)
-    counted = read(files, roles, folds=folds, seed=seed, progress=progress)
     limits = {"tolerance": tolerance, "significance": significance}
     asked: dict[str, Any] = {"roles": roles, "p_min": p_min, "calibrators": calibrators, **limits}
+    cells = cells_of_engine(data, roles)
+    if cells is not None:
+        return audit_cells(cells, where="the data frame", folds=folds, seed=seed, **asked)
+    files = sources(collected(data, roles))
+    counted = read(files, roles, folds=folds, seed=seed, progress=progress)
     result = judge(counted, files=files, seed=seed, **asked)
     if isinstance(files[0], FrameInMemory):
         return result
@@ -162,13 +168,12 @@ def audit_cells(
         The columns that the query was made with. Segments are those that the cells hold.
     """
     _require_options(roles, tolerance, significance, p_min)
-    counted = Cells.from_cells(cells)
+    counted = cells if isinstance(cells, Cells) else Cells.from_cells(cells)
     whole = counted.whole()
     if not whole.total:
         raise DataError("there are no rows with a weight above 0", where=where, remedy="give rows")
     segments = counted.select(lambda key: bool(key.segment)).group("segment", "value")
-    columns = tuple(dict.fromkeys(key.segment for key in segments.keys))
-    roles = replace(roles, segments=columns)
+    roles = replace(roles, segments=tuple(dict.fromkeys(key.segment for key in segments.keys)))
     limits = {"tolerance": tolerance, "significance": significance}
     asked: dict[str, Any] = {"roles": roles, "p_min": p_min, "calibrators": calibrators, **limits}
     return judge(

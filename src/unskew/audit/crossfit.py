@@ -44,11 +44,6 @@ HASH_DIGITS = 4
 """Hexadecimal digits of an id's MD5 that decide on its fold."""
 
 
-def require_folds(folds: int) -> None:
-    """Raise an error for a number of folds that cannot be."""
-    require_whole(2, MOST_FOLDS, folds=folds)
-
-
 def fold_of_id(text: str, folds: int) -> int:
     """Return the fold of an id as text: the first 16 bits of its MD5, modulo the number of folds.
 
@@ -87,7 +82,7 @@ def dealt(sketch: CalibrationSketch, folds: int, *, seed: int = 0) -> list[Calib
     Each row of a cell falls into a fold by chance (equal parts would make every fold vouch for the others);
     sums go with the rows, since within a cell scores are nearly equal. Neighbours are not kept together.
     """
-    require_folds(folds)
+    require_whole(2, MOST_FOLDS, folds=folds)
     generator = np.random.default_rng(seed_stream(as_seed(seed), "folds"))
     left = sketch.sums.rows.copy()
     whole = np.maximum(sketch.sums.rows, 1)
@@ -97,14 +92,9 @@ def dealt(sketch: CalibrationSketch, folds: int, *, seed: int = 0) -> list[Calib
         taken = np.asarray(generator.binomial(left, 1 / (folds - fold)))
         left -= taken
         share = taken / whole
-        sums = CellSums(
-            rows=taken,
-            weight=sketch.sums.weight * share,
-            score=sketch.sums.score * share,
-            square=sketch.sums.square * share,
-            inverse=sketch.sums.inverse * (taken[:, 1] / clicks),
-            totals=sketch.sums.totals * (taken.sum() / max(sketch.rows, 1)),
-        )
+        by_outcome = (sketch.sums.weight * share, sketch.sums.score * share, sketch.sums.square * share)
+        inverse = sketch.sums.inverse * (taken[:, 1] / clicks)
+        sums = CellSums(taken, *by_outcome, inverse, taken.sum() / max(sketch.rows, 1) * sketch.sums.totals)
         sketches.append(CalibrationSketch.from_cell_sums(sketch.bins, sketch.mantissa_bits, sums))
     return sketches
 

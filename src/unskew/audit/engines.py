@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
+
+import pyarrow as pa
 
 from unskew.audit.periods import By
 from unskew.audit.sql import cells_query
@@ -12,6 +15,7 @@ from unskew.base.tables import sources
 from unskew.calibration.sql import Dialect, missing_extra
 from unskew.data.stream import Roles, number_columns, stream
 from unskew.metrics import CalibrationSketch
+from unskew.metrics.cells import Cells
 
 VIEW = "unskew_rows"
 """What a data frame is called within a query of it."""
@@ -71,56 +75,61 @@ def sketch_of(data: Any, *, score: str, outcome: str, weight: str | None = None)
     >>> sketch_of(pa.table({"p": [0.1, 0.4], "clicked": [0, 1]}), score="p", outcome="clicked").rows
     2
     """
-    columns = {"score": score, "outcome": outcome, "weight": weight}
+    roles = Roles(score, outcome, weight)
+    counted = cells_of_engine(data, roles)
+    if counted is not None:
+        return counted.whole()
+    sketch, names = CalibrationSketch(), (score, outcome, weight or "weight")
+    for batch in stream(sources(collected(data, roles)), columns=roles.names, numbers=roles.numbers):
+        sketch.update(*number_columns(batch, roles.numbers), first_row=batch.first_row, names=names)
+    return sketch
+
+
+def collected(data: Any, roles: Roles) -> Any:
+    """Return the columns that are read of a lazy frame of polars, and other data as they are."""
+    if not (type(data).__module__.startswith("polars.") and type(data).__name__ == "LazyFrame"):
+        return data
+    known = data.collect_schema().names()
+    return data.select([name for name in roles.names if name in known]).collect()
+
+
+def cells_of_engine(data: Any, roles: Roles) -> Cells | None:
+    """Return the cells of a Spark data frame or a DuckDB relation, counted by its engine; None for others."""
     home = type(data).__module__
     if home.startswith("pyspark."):
-        import pyarrow as pa
-
         types = [field.dataType.simpleString() for field in data.schema.fields]
-        query = cells_query(VIEW, **_of(types, data.columns, columns, "spark"))
+        query = _query(types, data.columns, roles, "spark")
         # Spark puts the frame in the place of a name in braces; those of column names stay.
         named = query.replace("{", "{{").replace("}", "}}").replace(f"FROM {VIEW}", "FROM {rows}")
         found = data.sparkSession.sql(named, rows=data)
         rows = found.collect()
-        return CalibrationSketch.from_cells(
-            pa.table({name: [row[place] for row in rows] for place, name in enumerate(found.columns)})
-        )
-    if home.startswith(("duckdb", "_duckdb")):
-        return CalibrationSketch.from_cells(_run_relation(data, columns))
-    roles = Roles(score, outcome, weight)
-    sketch = CalibrationSketch()
-    names = (score, outcome, weight or "weight")
-    for batch in stream(sources(data), columns=roles.names, numbers=roles.numbers):
-        sketch.update(*number_columns(batch, roles.numbers), first_row=batch.first_row, names=names)
-    return sketch
+        columns = {name: [row[place] for row in rows] for place, name in enumerate(found.columns)}
+        return Cells.from_cells(pa.table(columns))
+    if not home.startswith(("duckdb", "_duckdb")):
+        return None
+    query, duckdb = _query(data.types, data.columns, roles, "duckdb"), _duckdb()
+    try:
+        return Cells.from_cells(data.query(VIEW, query).to_arrow_table())
+    except duckdb.Error as error:
+        raise _engine_error("DuckDB", error, "the relation") from error
 
 
 _CONFIG = {"autoinstall_known_extensions": "false", "TimeZone": "UTC"}
 """Nothing is fetched; days are those of UTC where times have a zone."""
 
 
-def _run_relation(relation: Any, columns: dict[str, str | None]) -> Any:
-    duckdb = _duckdb()
-    query = cells_query(VIEW, **_of(relation.types, relation.columns, columns, "duckdb"))
-    try:
-        return relation.query(VIEW, query).to_arrow_table()
-    except duckdb.Error as error:
-        raise _engine_error("DuckDB", error, "the relation") from error
-
-
-def _of(
-    types: Sequence[Any], present: Sequence[str], columns: dict[str, str | None], dialect: Dialect
-) -> Any:
-    """The arguments of a query, where the columns are there."""
+def _query(types: Sequence[Any], present: Sequence[str], roles: Roles, dialect: Dialect) -> str:
+    """Return the query of a frame, where its columns are there."""
     kinds = dict(zip(present, (str(kind).lower() for kind in types), strict=True))
-    for name in columns.values():
-        if name is not None and name not in kinds:
+    for name in roles.names:
+        if name not in kinds:
             raise DataError(
                 f"column '{name}' is missing",
                 where="the data frame",
                 remedy=f"name one of the columns that are there: {', '.join(present)}",
             )
-    return {**columns, "dialect": dialect, "boolean_outcome": kinds[str(columns["outcome"])] == "boolean"}
+    is_truth = kinds[roles.outcome] == "boolean"
+    return cells_query(VIEW, **asdict(roles), dialect=dialect, boolean_outcome=is_truth)
 
 
 def _duckdb() -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 
 from unskew.audit.monitor_store import MonitorSettings, MonitorStore
 from unskew.audit.periods import in_order
+from unskew.audit.segments import NORMAL_95
 from unskew.base.errors import DataError
 from unskew.calibration import make_calibrator
 from unskew.metrics import CalibrationSketch
@@ -45,9 +46,6 @@ from unskew.metrics.weight_calibration import (
 
 SIGNIFICANCE = 0.05
 """The chance that honest scores are ever called off: over all looks and all segments together."""
-
-NORMAL_95 = 1.96
-"""Standard deviations on either side that hold 95 % of a normal law."""
 
 POOLED_ROWS = 1000
 """Rows of the rarer outcome that tell a period's weights: 10 blocks of ``score_cells.WEIGHT_ROWS``."""

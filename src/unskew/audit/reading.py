@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.audit.crossfit import fold_of_rows, require_folds
+from unskew.audit.crossfit import MOST_FOLDS, fold_of_rows
 from unskew.audit.segment_rows import MOST_KEPT, SegmentRows
 from unskew.audit.segments import SEGMENT_GRID, ValueCodes
 from unskew.base.errors import DataError
-from unskew.base.estimator import require
+from unskew.base.estimator import require, require_whole
 from unskew.base.progress import SILENT, Progress
 from unskew.base.tables import Source
 from unskew.data.stream import FileBatch, Roles, located, number_columns, stream, tracked
@@ -65,7 +65,7 @@ def read(
     progress: Progress = SILENT,
 ) -> Counted:
     """Read the files once; a bad value is an error that names the file, the column and the row."""
-    require_folds(folds)
+    require_whole(2, MOST_FOLDS, folds=folds)
     cells = Cells([Key(fold=fold) for fold in range(folds)])
     values = {column: ValueCodes() for column in roles.segments}
     segments = {column: Cells([], **SEGMENT_GRID) for column in roles.segments}
