@@ -106,5 +106,5 @@ def _full(folder: Path, problem: str) -> DataError:
     return DataError(
         problem,
         where=str(folder),
-        remedy="make room there, or name another folder with cache= (--option cache=DIR)",
+        remedy="make room there, or name another folder with cache= (--cache DIR)",
     )

@@ -63,7 +63,7 @@ def cache_folder(folder: str | Path | None = None) -> Path:
         raise DataError(
             f"no cache can be made there: {error.strerror}",
             where=str(path),
-            remedy="name another folder with cache= (--option cache=DIR)",
+            remedy="name another folder with cache= (--cache DIR)",
         ) from error
     return path
 

@@ -304,11 +304,6 @@ def _parquet_batches(
             yield record, done / rows
 
 
-def parquet_buffer(columns: int) -> int:
-    """Bytes of each of so many columns to read at a time."""
-    return max(min(BUFFER_BYTES, BATCH_BYTES // max(columns, 1)), 1)
-
-
 def piece_rows(read: Sequence[Any], metadata: Any) -> int:
     """Rows to decode at a time: those that surely fit a batch, and where row groups end if that is near."""
     widths = [value_bytes(field.type) for field in read]
