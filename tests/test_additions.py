@@ -20,6 +20,8 @@ from contracts.debiaser_contract import DebiaserContract
 from unskew.base.own_code import load_own_code
 from unskew.base.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS
 from unskew.cli import main
+from unskew.cli.app import command
+from unskew.run.config import FIELDS
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 KINDS = {
@@ -133,6 +135,15 @@ def test_a_study_has_them_beside_the_others(with_files, root, tmp_path):
     compared = {(row["propensity"], row["calibrator"]) for row in rows if row["method"] == "damped-ips"}
     assert compared >= {(p, q) for p in ("additive", "mf") for q in ("platt", "factor")}
     assert {row["dataset"] for row in rows} == {"two_files"}
+
+
+def test_a_field_of_the_configuration_is_all_that_an_option_needs():
+    on_the_command_line = {option for each in command.commands["run"].params for option in each.opts}
+    for name, (section, field) in FIELDS.items():
+        assert f"--{name.replace('_', '-')}" in on_the_command_line
+        by_set, schema = us.Config().changed({}), us.Config.model_json_schema()
+        assert hasattr(getattr(by_set, section), field)
+        assert field in schema["$defs"][f"{section.capitalize()}Config"]["properties"]
 
 
 class TestMethod(DebiaserContract):
