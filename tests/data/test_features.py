@@ -492,3 +492,25 @@ def test_index_levels_of_pandas_are_no_features(tmp_path):
     assert [field.name for field in table.schema.features] == ["price"]
     named = us.read_log(file, features=["line"], space="impressions")
     assert [field.name for field in named.schema.features] == ["line"]
+
+
+def test_names_and_values_tell_what_whole_numbers_and_texts_are():
+    rows = 300
+    columns = {"user": np.arange(rows) % 7, "item": np.arange(rows) % 5, "click": np.arange(rows) % 2}
+    log = small(
+        **columns,
+        author_id=np.arange(rows) % 150,
+        click_count=np.arange(rows) % 3,
+        stamp=[f"2026-01-{1 + row % 28:02d} {row % 24:02d}:00:00" for row in range(rows)],
+        constant=["same"] * rows,
+    )
+    assert {name: kind for name, (kind, _) in kinds(log).items()} == {
+        "author_id": "category",
+        "click_count": "number",
+        "stamp.hour": "category",
+        "stamp.weekday": "category",
+    }
+    assert log.features.left_out == {"constant": "it has one value in all rows"}
+    notes = {line["name"]: line["note"] for line in log.schema_table()}
+    assert "an id by its name" in notes["author_id"]
+    assert "a number by its name" in notes["click_count"]
