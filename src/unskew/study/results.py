@@ -33,7 +33,7 @@ FACTS = "facts"
 
 
 @dataclass(frozen=True)
-class Result:
+class TaskResult:
     """The outcome of a task: plain facts and arrays."""
 
     facts: Mapping[str, Any]
@@ -93,7 +93,7 @@ class ResultStore:
         if self.subfolder(key).is_dir():
             shutil.rmtree(self.subfolder(key))
 
-    def read(self, key: str) -> Result | None:
+    def read(self, key: str) -> TaskResult | None:
         """Read a result; return None where it is not finished, or damaged."""
         if not self.path(key).is_file():
             return None
@@ -101,7 +101,7 @@ class ResultStore:
             # np.load leaves a damaged file open unless it is opened for it.
             with open(self.path(key), "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-            return Result(facts=json.loads(str(arrays.pop(FACTS))), arrays=arrays)
+            return TaskResult(facts=json.loads(str(arrays.pop(FACTS))), arrays=arrays)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
 

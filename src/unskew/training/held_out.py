@@ -32,7 +32,7 @@ MOST_CELLS = 1 << 17
 
 
 @dataclass(frozen=True)
-class Cells:
+class SplitCells:
     """Cells of D with their clicks, ``[R, n]`` each."""
 
     rows: Rows
@@ -61,12 +61,12 @@ class HeldOut:
         return HeldOut(self.population, seeds)
 
     @cached_property
-    def calibration(self) -> Cells:
+    def calibration(self) -> SplitCells:
         """Return cells to calibrate with."""
         return self._cells("calibration")
 
     @cached_property
-    def evaluation(self) -> Cells:
+    def evaluation(self) -> SplitCells:
         """Return cells to judge by."""
         return self._cells("evaluation")
 
@@ -74,11 +74,11 @@ class HeldOut:
     def _slots(self) -> Slots:
         return self.population.slots(self._seeds, SLOTS)
 
-    def _cells(self, part: Part) -> Cells:
+    def _cells(self, part: Part) -> SplitCells:
         chosen = torch.zeros(len(self._seeds), SLOTS, dtype=torch.bool, device=self.population.device)
         chosen[:, SLOT_OF[part]] = True
         cell, weight = held_out_cells(self.population, self._slots, chosen, MOST_CELLS)
-        return Cells(rows=self.population.rows(cell), click=self.population.click(cell), weight=weight)
+        return SplitCells(rows=self.population.rows(cell), click=self.population.click(cell), weight=weight)
 
 
 Positions = NDArray[np.int64]
