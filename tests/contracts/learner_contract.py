@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from unskew.base.errors import DataError, NotFittedError
 from unskew.data.schema import Field, Schema
-from unskew.learners.table import Examples, Table
+from unskew.learners.table import EncodedTable, Examples
 
 USERS, ITEMS, CITIES = 40, 30, 5
 SCHEMA = Schema(
@@ -34,7 +34,7 @@ def world(n: int = 4000, seed: int = 0, *, interaction: float = 0.0) -> tuple[Ex
     truth = expit(-0.5 + np.cos(user) + 0.8 * price + 0.4 * (city == 2) + interaction * crossed)
     codes = np.column_stack([user, item, city, tags]).astype(np.int32)
     key = (user * 1000 + item).astype(np.uint64)
-    table = Table(SCHEMA, codes, price[:, None].astype(np.float32), key)
+    table = EncodedTable(SCHEMA, codes, price[:, None].astype(np.float32), key)
     return Examples(table, (random.random(n) < truth).astype(float), np.ones(n)), truth
 
 
@@ -90,7 +90,7 @@ class LearnerContract:
         examples, truth = world(3000, seed=4)
         codes = examples.rows.codes.copy()
         codes[:, 0] = USERS
-        unknown = Table(SCHEMA, codes, examples.rows.numbers, examples.rows.key)
+        unknown = EncodedTable(SCHEMA, codes, examples.rows.numbers, examples.rows.key)
         predicted = fitted.predict(unknown)
         assert np.isfinite(predicted).all()
         assert abs(predicted.mean() - truth.mean()) < 0.06

@@ -12,7 +12,7 @@ from contracts.learner_contract import CITIES, LearnerContract, log_loss, world
 from unskew.base.errors import ParameterError
 from unskew.learners.blend import Blend
 from unskew.learners.linear import Linear
-from unskew.learners.table import Examples, Table
+from unskew.learners.table import EncodedTable, Examples
 from unskew.learners.target_encoding import FOLDS, Encoding
 from unskew.learners.trees import Trees
 
@@ -61,7 +61,7 @@ def test_bins_fit_what_is_no_line():
     examples, _ = world(6000)
     price = random.normal(size=(6000, 1)).astype(np.float32)
     truth = expit(2.0 * np.cos(2.0 * price[:, 0]))
-    rows = Table(examples.rows.schema, examples.rows.codes, price, examples.rows.key)
+    rows = EncodedTable(examples.rows.schema, examples.rows.codes, price, examples.rows.key)
     examples = Examples(rows, (random.random(6000) < truth).astype(float), np.ones(6000))
     binned, line = (log_loss(truth, Linear(bins=bins).fit(examples).predict(rows)) for bins in (16, 0))
     assert binned < line - 0.1
@@ -104,7 +104,7 @@ def test_ids_of_pure_noise_do_no_harm():
     noise = (random.random(6000) < 0.3).astype(float)
     codes = examples.rows.codes.copy()
     codes[:, 0] = random.integers(40, size=6000)
-    rows = Table(
+    rows = EncodedTable(
         examples.rows.schema,
         codes,
         examples.rows.numbers,
@@ -132,7 +132,7 @@ def test_a_prediction_rises_in_what_it_may_only_rise_in():
     model = Trees(increasing=("price",), min_leaf=10).fit(examples)
     one = examples.rows.take(np.zeros(50, dtype=int))
     prices = np.linspace(-1, 1, 50, dtype=np.float32)[:, None]
-    predicted = model.predict(Table(one.schema, one.codes, prices, one.key))
+    predicted = model.predict(EncodedTable(one.schema, one.codes, prices, one.key))
     assert (np.diff(predicted) >= 0).all()
     assert predicted[-1] > predicted[0]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from unskew.audit.monitor_store import MonitorSettings
 
 NAMED = ("score", "outcome", "weight", "segment", "by", "time", "zone", "maturity")
-"""What a store is told once, when it is made."""
+"""Named once, when the store is made."""
 OF_LOOKING = ("tolerance", "significance", "value", "report", "json_file")
 
 GENERATOR = '<meta name="generator" content="unskew">'

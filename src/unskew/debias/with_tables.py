@@ -15,7 +15,7 @@ from unskew.base.seeds import Replica
 from unskew.debias.setting import Batch, Observed, Setting
 from unskew.learners.fitted import FittedLearners
 from unskew.learners.learner import Errors, TableLearner
-from unskew.learners.table import Examples, Floats, Table, joined, table_of
+from unskew.learners.table import EncodedTable, Examples, Floats, joined, table_of
 from unskew.training.population import Population
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class TableFits:
         )
 
     def _imputed(
-        self, clicks: Examples, others: Table, validation: Examples | None, at: int
+        self, clicks: Examples, others: EncodedTable, validation: Examples | None, at: int
     ) -> tuple[Floats, Floats]:
         """Return r̃ of clicks and of other cells, each by clicks of other folds."""
         seed = self.replicas[at].own
@@ -120,7 +120,7 @@ class TableFits:
         cells = cells[self.population.click(cells) == 0]
         return cells, (size - self.population.n_clicks) / max(len(cells), 1)
 
-    def _table(self, population: Population, cells: Tensor) -> Table:
+    def _table(self, population: Population, cells: Tensor) -> EncodedTable:
         hashes = population.hashes
         return table_of(
             self.network.schema,

@@ -13,7 +13,7 @@ from scipy.special import logit
 from unskew.base.registry import register
 from unskew.learners.learner import Arrays, TableLearner
 from unskew.learners.linear import Linear
-from unskew.learners.table import Examples, Floats, Table
+from unskew.learners.table import EncodedTable, Examples, Floats
 from unskew.learners.trees import Trees
 
 PARTS = ("first", "second")
@@ -51,7 +51,7 @@ class Blend(TableLearner):
             for part in PARTS
         ]
 
-    def _margin(self, rows: Table) -> Floats:
+    def _margin(self, rows: EncodedTable) -> Floats:
         predicted = [learner.predict(rows) for learner in self.fitted_]
         return np.asarray(np.mean([logit(p) if self.errors_ == "ce" else p for p in predicted], axis=0))
 

@@ -14,7 +14,7 @@ from unskew.base.errors import UnskewError
 from unskew.base.estimator import require
 from unskew.learners.encoded import EncodedLearner
 from unskew.learners.learner import LEAST, Arrays
-from unskew.learners.table import Examples, Floats, Table
+from unskew.learners.table import EncodedTable, Examples, Floats
 
 
 @dataclass(kw_only=True)
@@ -78,7 +78,7 @@ class Classifier(EncodedLearner):
             options = {"sample_weight": examples.weight}
         self.model_ = model.fit(inputs, examples.target, **options)
 
-    def _margin(self, rows: Table) -> Floats:
+    def _margin(self, rows: EncodedTable) -> Floats:
         inputs = self._inputs(rows)
         if self.errors_ == "squared":
             return np.asarray(self.model_.predict(inputs), dtype=np.float64)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unskew.base.estimator import require_whole
 from unskew.base.seeds import splitmix64
 from unskew.learners.learner import Arrays, TableLearner
-from unskew.learners.table import Coded, Examples, Floats, Table
+from unskew.learners.table import CodedField, EncodedTable, Examples, Floats
 from unskew.learners.target_encoding import FOLDS, Codes, Encoding, as_arrays, combined, from_arrays
 
 COUNTED = 64
@@ -76,7 +76,7 @@ class EncodedLearner(TableLearner):
         columns += self._encode_pairs(rows, target, weight, fold, seed)
         return self._joined(rows, columns)
 
-    def _encode(self, rows: Table, target: Floats, weight: Floats, fold: Codes) -> list[Floats]:
+    def _encode(self, rows: EncodedTable, target: Floats, weight: Floats, fold: Codes) -> list[Floats]:
         """Fit the encodings of all fields of codes, and return their columns for the training rows."""
         self.encodings_: list[Encoding] = []
         columns = []
@@ -91,7 +91,7 @@ class EncodedLearner(TableLearner):
         return columns
 
     def _encode_pairs(
-        self, rows: Table, target: Floats, weight: Floats, fold: Codes, seed: int
+        self, rows: EncodedTable, target: Floats, weight: Floats, fold: Codes, seed: int
     ) -> list[Floats]:
         """Fit the encodings of the pairs that earn one, and return their columns for the training rows."""
         self.pairs_: list[Pair] = []
@@ -114,7 +114,7 @@ class EncodedLearner(TableLearner):
 
     def _earned(
         self,
-        rows: Table,
+        rows: EncodedTable,
         target: Floats,
         weight: Floats,
         fold: Codes,
@@ -154,7 +154,7 @@ class EncodedLearner(TableLearner):
         p = np.clip(expected, 1e-6, 1.0 - 1e-6)
         return np.asarray(-(target * np.log(p) + (1.0 - target) * np.log1p(-p)))
 
-    def _inputs(self, rows: Table) -> Floats:
+    def _inputs(self, rows: EncodedTable) -> Floats:
         """Return what the trees read of new rows."""
         columns, alone = [], {}
         for number, (coded, encoding) in enumerate(zip(rows.coded, self.encodings_, strict=True)):
@@ -171,7 +171,7 @@ class EncodedLearner(TableLearner):
         return self._joined(rows, columns)
 
     @staticmethod
-    def _joined(rows: Table, columns: list[Floats]) -> Floats:
+    def _joined(rows: EncodedTable, columns: list[Floats]) -> Floats:
         return np.column_stack([rows.numbers.astype(np.float64), *columns])
 
     def _encoding_arrays(self) -> Arrays:
@@ -203,13 +203,13 @@ class EncodedLearner(TableLearner):
         self.pairs_ = [Pair(a, b, kind, key) for (a, b, kind), key in zip(pairs, keys, strict=False)]
 
 
-def _values(coded: Coded) -> tuple[Codes, Codes]:
+def _values(coded: CodedField) -> tuple[Codes, Codes]:
     """Return the row and the code of every value of a field."""
     row, slot = np.nonzero((coded.codes >= 0) & (coded.codes < coded.field.size))
     return row, coded.codes[row, slot].astype(np.int64)
 
 
-def _lengths(coded: Coded) -> Floats:
+def _lengths(coded: CodedField) -> Floats:
     """Return how many values each row has."""
     return np.asarray((coded.codes >= 0).sum(axis=1), dtype=np.float64)
 
@@ -221,6 +221,6 @@ def _mean(row: Codes, values: Floats, n: int) -> Floats:
     return np.bincount(row, values, n) / np.maximum(np.bincount(row, minlength=n), 1)
 
 
-def _pair_code(first: Coded, second: Coded) -> Codes:
+def _pair_code(first: CodedField, second: CodedField) -> Codes:
     """Return one code for two."""
     return first.codes[:, 0].astype(np.int64) * second.field.size + second.codes[:, 0]

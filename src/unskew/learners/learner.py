@@ -14,7 +14,7 @@ from scipy.special import expit
 from unskew.base.errors import DataError
 from unskew.base.estimator import Estimator, require_types
 from unskew.data.schema import Schema
-from unskew.learners.table import Examples, Floats, Table
+from unskew.learners.table import EncodedTable, Examples, Floats
 
 if TYPE_CHECKING:
     from unskew.learners.backbone import Network
@@ -110,7 +110,7 @@ class TableLearner(Learner, ABC):
             self.validation_loss_ = mean_loss(validation, self.predict(validation.rows), errors)
         return self
 
-    def predict(self, rows: Table) -> Floats:
+    def predict(self, rows: EncodedTable) -> Floats:
         """Return the expectation of the target of each row, a probability."""
         self._require_fitted("errors_")
         margin = self._margin(rows)
@@ -121,7 +121,7 @@ class TableLearner(Learner, ABC):
         """Learn."""
 
     @abstractmethod
-    def _margin(self, rows: Table) -> Floats:
+    def _margin(self, rows: EncodedTable) -> Floats:
         """Return logits; with squared errors the expectation itself."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from unskew.base.errors import TrainingError
 from unskew.base.estimator import require_above, require_whole
 from unskew.base.registry import register
 from unskew.learners.learner import Arrays, TableLearner, mean_loss
-from unskew.learners.table import Examples, Floats, Table
+from unskew.learners.table import EncodedTable, Examples, Floats
 
 RIDGES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """Penalties that ``ridge="auto"`` tries from the strongest on, each from where the last one ended."""
@@ -154,7 +154,7 @@ class Linear(TableLearner):
             )
         return np.asarray(found.x * unit)
 
-    def _products(self, rows: Table) -> NDArray[np.int64]:
+    def _products(self, rows: EncodedTable) -> NDArray[np.int64]:
         """Return the numbers of users and of items whose products enter ``[2, products]``."""
         roles = [field.role for field in rows.schema.features if field.is_number for _ in range(field.width)]
         of_users, of_items = (np.flatnonzero(np.array(roles) == role) for role in ("user", "item"))
@@ -169,7 +169,7 @@ class Linear(TableLearner):
         binned = numbers * (self.edges_.shape[1] + 1) * bool(self.bins)
         return int(self.sizes_.sum() + numbers + self.products_.shape[1] + binned)
 
-    def _design(self, rows: Table) -> csr_array:
+    def _design(self, rows: EncodedTable) -> csr_array:
         """Return one-hot codes, bins and standardised numbers, as a sparse matrix."""
         n, numbers = len(rows), rows.numbers.shape[1]
         starts = np.concatenate([[0], np.cumsum(self.sizes_)])
@@ -197,7 +197,7 @@ class Linear(TableLearner):
         pointers = np.arange(0, column.size + 1, column.shape[1])
         return csr_array((value.ravel(), column.ravel(), pointers), shape=(n, self._columns))
 
-    def _margin(self, rows: Table) -> Floats:
+    def _margin(self, rows: EncodedTable) -> Floats:
         margin = np.empty(len(rows))
         for at, block in rows.blocks(ROWS_AT_ONCE):
             margin[at] = self.theta_[0] + self._design(block) @ self.theta_[1:]

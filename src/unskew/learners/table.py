@@ -18,7 +18,7 @@ from unskew.data.schema import Field, Schema
 Floats = NDArray[np.float64]
 
 
-class Coded(NamedTuple):
+class CodedField(NamedTuple):
     """A field of codes and its columns."""
 
     field: Field
@@ -27,7 +27,7 @@ class Coded(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class EncodedTable:
     """Values of a schema's fields for n rows.
 
     Parameters
@@ -48,24 +48,24 @@ class Table:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def take(self, rows: NDArray[np.integer] | NDArray[np.bool_] | slice) -> Table:
+    def take(self, rows: NDArray[np.integer] | NDArray[np.bool_] | slice) -> EncodedTable:
         """Return some of the rows."""
-        return Table(self.schema, self.codes[rows], self.numbers[rows], self.key[rows])
+        return EncodedTable(self.schema, self.codes[rows], self.numbers[rows], self.key[rows])
 
-    def blocks(self, size: int) -> Iterator[tuple[slice, Table]]:
+    def blocks(self, size: int) -> Iterator[tuple[slice, EncodedTable]]:
         """Cut the rows into blocks."""
         for start in range(0, len(self), size):
             rows = slice(start, min(start + size, len(self)))
             yield rows, self.take(rows)
 
     @cached_property
-    def coded(self) -> list[Coded]:
+    def coded(self) -> list[CodedField]:
         """The fields that have codes, ids first."""
         fields = [self.schema.user, self.schema.item]
         fields += [field for field in self.schema.features if not field.is_number]
         ends = np.cumsum([field.width for field in fields])
         return [
-            Coded(field, self.codes[:, end - field.width : end])
+            CodedField(field, self.codes[:, end - field.width : end])
             for field, end in zip(fields, ends, strict=True)
         ]
 
@@ -78,7 +78,7 @@ class Table:
 class Examples(NamedTuple):
     """Rows with a target and a weight each."""
 
-    rows: Table
+    rows: EncodedTable
     target: Floats
     weight: Floats
 
@@ -87,10 +87,10 @@ class Examples(NamedTuple):
         return Examples(self.rows.take(rows), self.target[rows], self.weight[rows])
 
 
-def joined(tables: Sequence[Table]) -> Table:
+def joined(tables: Sequence[EncodedTable]) -> EncodedTable:
     """Return the rows of several tables of one schema, one after another."""
     columns = ([getattr(table, name) for table in tables] for name in ("codes", "numbers", "key"))
-    return Table(tables[0].schema, *map(np.concatenate, columns))
+    return EncodedTable(tables[0].schema, *map(np.concatenate, columns))
 
 
 def read_by_tables(log: Log, fields: Sequence[str] | None) -> Log:
@@ -102,7 +102,7 @@ def read_by_tables(log: Log, fields: Sequence[str] | None) -> Log:
 
 def table_of(
     schema: Schema, rows: Rows, hashes: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
-) -> Table:
+) -> EncodedTable:
     """Return rows ``[1, n]`` as plain arrays.
 
     Parameters
@@ -119,4 +119,4 @@ def table_of(
     if hashes is not None:
         of_user, of_item = (values.view(np.uint64) for values in hashes)
         key = of_user[user] + splitmix64(of_item)[item]
-    return Table(schema, np.hstack(columns).astype(np.int32), numbers, key)
+    return EncodedTable(schema, np.hstack(columns).astype(np.int32), numbers, key)

@@ -14,7 +14,7 @@ from unskew.base.estimator import require_above, require_whole
 from unskew.base.registry import register
 from unskew.learners.encoded import EncodedLearner
 from unskew.learners.learner import Arrays
-from unskew.learners.table import Examples, Floats, Table
+from unskew.learners.table import EncodedTable, Examples, Floats
 
 MOST_BINS = 255
 """Bins of each input, the most that scikit-learn's trees have."""
@@ -92,7 +92,7 @@ class Trees(EncodedLearner):
         model.fit(_binned(inputs, edges), target, sample_weight=weight, **held_out)
         self._keep(model, edges)
 
-    def _monotonic(self, rows: Table, width: int) -> list[int]:
+    def _monotonic(self, rows: EncodedTable, width: int) -> list[int]:
         """Return 1, −1 or 0 for each column: whether the prediction may only rise or fall in it."""
         signs = []
         for field in rows.schema.features:
@@ -146,7 +146,7 @@ class Trees(EncodedLearner):
         ):
             raise DataError("the trees are damaged", remedy="save the model again")
 
-    def _margin(self, rows: Table) -> Floats:
+    def _margin(self, rows: EncodedTable) -> Floats:
         margin = np.full(len(rows), self.baseline_)
         no_categories, no_places = np.zeros((0, 8), dtype=np.uint32), np.zeros(0, dtype=np.uint32)
         for at, block in rows.blocks(ROWS_AT_ONCE):
