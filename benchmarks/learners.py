@@ -22,7 +22,7 @@ from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 import unskew as us
 from unskew.data.splitting import times_of
 from unskew.learners.learner import TableLearner
-from unskew.learners.table import Examples, Floats, Table, table_of
+from unskew.learners.table import EncodedTable, Examples, Floats, table_of
 from unskew.training.reader import Reader
 
 
@@ -79,7 +79,7 @@ def light_gbm(train: Examples, held_out: Examples, test: Examples) -> Floats:
     encoder = TargetEncoder()
     encoded = encoder.fit_transform(train.rows.codes, train.target)
 
-    def inputs(rows: Table, codes: Any = None) -> Floats:
+    def inputs(rows: EncodedTable, codes: Any = None) -> Floats:
         return np.hstack([encoder.transform(rows.codes) if codes is None else codes, rows.numbers])
 
     model = lightgbm.LGBMClassifier(n_jobs=1, verbose=-1, n_estimators=1000, learning_rate=0.05)

@@ -44,7 +44,7 @@ from unskew.metrics.collapse import Collapsed, warn_of_collapse
 from unskew.propensity.given import GivenPropensities, given_propensities
 from unskew.training import Pass, Step, fitted, resolve_device
 from unskew.training.ensemble import MOST_MEMBERS, interval, require_several, spread
-from unskew.training.held_out import Cells, Ends, Split
+from unskew.training.held_out import Ends, Split, SplitCells
 from unskew.training.held_out_check import split_that_decides
 from unskew.training.reader import Reader, Unseen
 from unskew.training.warm_start import WarmStart
@@ -507,7 +507,7 @@ class Debiaser(Estimator):
     def _tower_propensity(self, rows: Log, setting: Setting) -> NDArray[np.float64]:
         """By the click tower, clipped: ``[seeds, n]``, the mean over members."""
         assert self.tower is not None
-        cells = Cells(self.reader().of_log(rows).rows, torch.empty(0), torch.empty(0))
+        cells = SplitCells(self.reader().of_log(rows).rows, torch.empty(0), torch.empty(0))
         p = torch.maximum(self.tower.probability(setting, cells), setting.floor)
         return np.asarray(fitted.by_seed(self, p.double().cpu().numpy()).mean(axis=1))
 

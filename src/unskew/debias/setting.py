@@ -17,7 +17,7 @@ from unskew.learners import Network
 from unskew.learners.layers import settle
 from unskew.propensity.given import GivenPropensities
 from unskew.training import ObservedAndFull, Pass, Population, Sample, Sampler, ShuffledRows
-from unskew.training.held_out import Cells, Ends, HeldOut, split_parts
+from unskew.training.held_out import Ends, HeldOut, SplitCells, split_parts
 from unskew.training.inference import logits
 
 Combine = Callable[[list[Tensor]], Tensor]
@@ -130,7 +130,7 @@ class Setting:
         result: Tensor = self.network_of(tower)[1](batch.rows, tower)
         return result
 
-    def predicted(self, batch: Batch | Cells, tower: str = "prediction") -> Tensor:
+    def predicted(self, batch: Batch | SplitCells, tower: str = "prediction") -> Tensor:
         """Logits of many pairs in ``eval`` mode, without gradient and in chunks."""
         return logits(self.network_of(tower)[1], batch.rows, tower=tower)
 

@@ -24,7 +24,7 @@ from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import least_error_clip
 from unskew.propensity.diagnosis import average, propensity_figures
 from unskew.training import Pass, Step
-from unskew.training.held_out import Cells, HeldOut
+from unskew.training.held_out import HeldOut, SplitCells
 from unskew.training.means import cross_entropy
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class ClickTower:
             return batch.propensity
         return self.probability(setting, batch).clamp(min=setting.floor)
 
-    def probability(self, setting: Setting, batch: Batch | Cells, *, raw: bool = False) -> Tensor:
+    def probability(self, setting: Setting, batch: Batch | SplitCells, *, raw: bool = False) -> Tensor:
         """The tower's p after the Platt map, if there is one; without dropout and gradient."""
         logit = setting.predicted(batch, "click") + base_logit(setting)
         platt = setting.state(PlattMap)
@@ -238,7 +238,7 @@ def held_out_click_loss(setting: Setting) -> Tensor:
     return (each * cells.weight).sum(1) / cells.weight.sum(1)
 
 
-def platt_maps(cells: Cells, score: Tensor) -> Tensor:
+def platt_maps(cells: SplitCells, score: Tensor) -> Tensor:
     """Slope and intercept of each replica's Platt map ``[R, 1, 2]``, from its scores ``[R, n]`` of cells.
 
     Where a replica's cells are all clicked, or none is, it gets the identity.
@@ -261,7 +261,7 @@ def chosen_floors(on_clicks: Tensor) -> Tensor:
 
 
 def tower_figures(
-    cells: Cells, score: Tensor, on_clicks: Tensor, *, p_min: Sequence[float], density: float
+    cells: SplitCells, score: Tensor, on_clicks: Tensor, *, p_min: Sequence[float], density: float
 ) -> dict[str, Any] | None:
     """Means over seeds and each seed's figures, as :meth:`unskew.Propensity.diagnose` has them.
 
@@ -298,7 +298,7 @@ def tower_figures(
     )
 
 
-def _by_replica(cells: Cells, score: Tensor) -> Iterator[Scored]:
+def _by_replica(cells: SplitCells, score: Tensor) -> Iterator[Scored]:
     for line in zip(score, cells.click, cells.weight, strict=True):
         kept = line[2] > 0
         scores, clicks, weights = (values[kept].double().cpu().numpy() for values in line)
