@@ -21,6 +21,9 @@ NOWHERE = -1
 AT_ONCE = 1 << 16
 """Texts that are hashed, or copied from Arrow, at a time."""
 
+MOST_PAIRS = 1 << 23
+"""Pairs of ids whose hashes are held at once: 64 MB."""
+
 BYTES_AT_ONCE = 1 << 20
 """Bytes of text that are hashed at once."""
 
@@ -175,6 +178,40 @@ class Counts:
         keys = _keys(self._parts[0])
         self._place = np.argsort(keys)
         self._keys = keys[self._place]
+
+
+class Pairs:
+    """The pairs of two ids that came, in bounded memory: whether one of them comes again.
+
+    Exact while there are at most :data:`MOST_PAIRS`. Beyond, only pairs with a hash in a smaller and smaller
+    share of all are looked at, so that a repetition goes unseen only where very few pairs repeat.
+
+    Examples
+    --------
+    >>> pairs = Pairs()
+    >>> pairs.repeat_with(pa.array([1, 1]), pa.array([1, 2])), pairs.repeat_with(pa.array([1]), pa.array([2]))
+    (False, True)
+    """
+
+    def __init__(self) -> None:
+        self._keys = np.empty(0, dtype=np.uint64)
+        self._ignored = np.uint64(0)
+        """Bits that are 0 in the hash of all pairs that are looked at."""
+
+    def repeat_with(self, first: Any, second: Any) -> bool:
+        """Return whether a pair comes again with these rows of ids (int64 or large_string, no nulls)."""
+        one, other = (_keys(ids).astype(np.int64, copy=False).view(np.uint64) for ids in (first, second))
+        mixed = splitmix64(splitmix64(one) + splitmix64(~other))
+        mixed = mixed[(mixed & self._ignored) == 0]
+        # Two sorted runs, which a stable sort merges.
+        keys = np.sort(np.concatenate([self._keys, np.sort(mixed)]), kind="stable")
+        if (keys[1:] == keys[:-1]).any():
+            return True
+        while len(keys) > MOST_PAIRS:
+            self._ignored = self._ignored << np.uint64(1) | np.uint64(1)
+            keys = keys[(keys & self._ignored) == 0]
+        self._keys = keys
+        return False
 
 
 def _keys(values: Any) -> NDArray[np.int64]:

@@ -13,7 +13,9 @@ from unskew.base.plain_text import listed, plain
 from unskew.base.registry import DATASETS
 from unskew.base.tables import is_place
 from unskew.data.datasets.files import under
+from unskew.data.distinct import Pairs
 from unskew.data.source import RowSource, source_of
+from unskew.data.vocabulary import id_column
 from unskew.run.config import NO_METHOD
 
 if TYPE_CHECKING:
@@ -94,14 +96,26 @@ def _space(source: RowSource, columns: dict[str, Any], *, bandit: bool) -> tuple
     if bandit:
         return "impressions", "every row was shown"
     if (click := columns["click"]) is not None:
-        for batch in source.read([click], guessed=[click]).batches():
-            if not {0, "0"}.isdisjoint(pyarrow.compute.unique(batch.column(click)).to_pylist()):
+        for batch in source.read([click]).batches():
+            if any(_is_zero(value) for value in pyarrow.compute.unique(batch.column(click)).to_pylist()):
                 return "impressions", f"column '{plain(click)}' has zeros, so that rows are what was shown"
-    ids = [columns["user"], columns["item"]]
-    table = pyarrow.concat_tables([batch.table for batch in source.read(ids).batches()])
-    if table.group_by(ids).aggregate([]).num_rows < table.num_rows:
-        return "impressions", "pairs of a user and an item repeat"
+    user, item = columns["user"], columns["item"]
+    pairs = Pairs()
+    for batch in source.read([*{user: None, item: None}]).batches():
+        with batch.located():
+            ids = [id_column(batch.column(name), name) for name in (user, item)]
+        if pairs.repeat_with(*ids):
+            return "impressions", "pairs of a user and an item repeat"
     return "matrix", "every pair of a user and an item; the listed ones were clicked"
+
+
+def _is_zero(value: Any) -> bool:
+    """Return whether a value, or the text of one in a CSV file, means that there was no click."""
+    text = str(value).strip().lower()
+    try:
+        return text == "false" or float(text) == 0.0
+    except ValueError:
+        return False
 
 
 def loader_options(config: Config, held_by: str | None) -> dict[str, Any]:
