@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.base.errors import ParameterError
+from unskew.base.errors import DataError, ParameterError
 from unskew.cli import main
 from unskew.run.files import complete
 
@@ -104,6 +104,27 @@ def test_the_population_follows_from_the_rows(columns, space, kind):
     assert complete(config) == (config, []), "nothing is left to guess"
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_population_of_large_files_is_found_in_bounded_memory(kind, monkeypatch):
+    monkeypatch.setattr("unskew.data.source.HELD_BYTES", 0)
+    monkeypatch.setattr("unskew.data.distinct.MOST_PAIRS", 300)
+    user, item = (each.ravel() for each in np.meshgrid(np.arange(150), np.arange(40)))
+    for repeated, space in ((0, "matrix"), (600, "impressions")):
+        rows = np.append(np.arange(len(user)), np.arange(repeated))
+        table = pa.table({"user": [f"u{code}" for code in user[rows]], "item": item[rows]})
+        if kind == "parquet":
+            pq.write_table(table, "log.parquet", row_group_size=500)
+        else:
+            pyarrow.csv.write_csv(table, "log.csv")
+        assert complete(us.Config(data=f"log.{kind}"))[0].data.space == space
+
+
+def test_a_gap_among_ids_is_named_by_file_and_row():
+    pq.write_table(pa.table({"user": [1, None], "item": [1, 1]}), "log.parquet")
+    with pytest.raises(DataError, match=r"log\.parquet, column 'user', row 1"):
+        complete(us.Config(data="log.parquet"))
+
+
 def test_several_files_are_one_log(clicks):
     for number in range(2):
         pq.write_table(clicks.slice(2000 * number, 2000), f"part-{number}.parquet")
@@ -161,3 +182,24 @@ class TestConfig:
             for name, field in fields.items():
                 assert f"{section}.{name}" in said
                 assert field["description"], name
+
+    def test_the_cache_is_cleared_and_what_was_removed_is_printed(self, here, capsys, monkeypatch):
+        monkeypatch.setattr("unskew.data.source.HELD_BYTES", 0)
+        monkeypatch.setattr("unskew.data.two_passes.MAPPED_BYTES", 0)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(here / "home"))
+        roles = {"user": "UID", "item": "product_id", "click": "clicked", "space": "impressions"}
+        us.read_log("clicks.parquet", **roles)
+        us.read_log("clicks.parquet", **roles, cache="mine")
+        for folder, given in ((here / "home" / "unskew", []), (here / "mine", ["--cache", "mine"])):
+            (log,) = [path for path in folder.iterdir() if path.is_dir()]
+            assert main(["config", "--clear-cache", *given]) == 0
+            said = capsys.readouterr().out
+            assert f"Removed: {log.relative_to(here) if given else log} (" in said
+            assert "1 encoded logs of " in said
+            assert not log.exists()
+            assert main(["config", "--clear-cache", *given]) == 0
+            assert "0 encoded logs of 0.0 MB were removed" in capsys.readouterr().out
+
+    def test_a_cache_without_clearing_is_refused(self, capsys):
+        assert main(["config", "--cache", "mine"]) == 2
+        assert "--cache has no effect without --clear-cache" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -41,6 +42,9 @@ CACHE_BYTES = 100 * 10**9
 
 FILES, DESCRIPTION = "files.json", "log.json"
 PARTIAL, LOCK = ".partial", ".lock"
+LOG_NAME = re.compile(r"[0-9a-f]{32}(\.partial)?")
+"""The name of the folder of a log, or of one that is being written."""
+
 NO_CACHE = "none"
 """In the place of a folder: large arrays lie in a temporary one, which is gone with the process."""
 
@@ -68,9 +72,16 @@ def cache_folder(folder: str | Path | None = None) -> Path:
     return path
 
 
-def clear_cache(folder: str | Path | None = None) -> int:
-    """Remove all logs of a cache; return how many bytes that made free."""
-    return sum(_remove(each) for each in _logs(cache_folder(folder)))
+def clear_cache(folder: str | Path | None = None) -> dict[Path, int]:
+    """Remove all logs of a cache that no process is writing; return them, with their bytes.
+
+    Nothing else in the folder is touched.
+    """
+    path = cache_folder(folder)
+    removed = _trimmed(path, 0)
+    if not _logs(path):
+        (path / FILES).unlink(missing_ok=True)
+    return removed
 
 
 @contextmanager
@@ -123,7 +134,7 @@ class Cache:
                 shutil.rmtree(beside, ignore_errors=True)
 
                 def make(size: int) -> Path:
-                    self._trim(CACHE_BYTES - size)
+                    _trimmed(self.folder, CACHE_BYTES - size)
                     beside.mkdir(mode=0o700)
                     return beside
 
@@ -163,17 +174,23 @@ class Cache:
             write_json(index, {**known, **found})
         return [found[name][2] for name, _, _ in source.stamps()]
 
-    def _trim(self, most: int) -> None:
-        """Remove logs that were not used for longest, until the others take at most so many bytes."""
-        logs = sorted(_logs(self.folder), key=_last_used)
-        sizes = {log: _size(log) for log in logs}
-        for log in logs:
-            if sum(sizes.values()) <= most:
-                return
-            with _locked(log.with_name(f"{log.name.removesuffix(PARTIAL)}{LOCK}"), wait=False) as ours:
-                if ours:
-                    _remove(log)
-                    del sizes[log]
+
+def _trimmed(folder: Path, most: int) -> dict[Path, int]:
+    """Remove logs that were not used for longest, until the others take at most so many bytes.
+
+    Returns those that were removed, with their bytes. What another process is writing stays.
+    """
+    logs = sorted(_logs(folder), key=_last_used)
+    sizes = {log: _size(log) for log in logs}
+    removed: dict[Path, int] = {}
+    for log in logs:
+        if sum(sizes.values()) <= most:
+            break
+        with _locked(log.with_name(f"{log.name.removesuffix(PARTIAL)}{LOCK}"), wait=False) as ours:
+            if ours:
+                shutil.rmtree(log, ignore_errors=True)
+                removed[log] = sizes.pop(log)
+    return removed
 
 
 def _digest_of_bytes(file: Any) -> str:
@@ -185,9 +202,8 @@ def _digest_of_bytes(file: Any) -> str:
 
 
 def _logs(folder: Path) -> list[Path]:
-    """Return the folders of logs, and of those that were not finished."""
-    names = (path for path in folder.iterdir() if path.is_dir())
-    return [path for path in names if path.suffix == PARTIAL or (path / DESCRIPTION).is_file()]
+    """Return the folders of logs, and of those that were not finished: no folder of anybody else's."""
+    return [path for path in folder.iterdir() if LOG_NAME.fullmatch(path.name) and path.is_dir()]
 
 
 def _size(folder: Path) -> int:
@@ -197,12 +213,6 @@ def _size(folder: Path) -> int:
 def _last_used(folder: Path) -> float:
     description = folder / DESCRIPTION
     return description.stat().st_mtime if description.is_file() else 0.0
-
-
-def _remove(folder: Path) -> int:
-    size = _size(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-    return size
 
 
 @contextmanager
