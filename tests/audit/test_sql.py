@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -211,7 +210,7 @@ def test_a_table_that_is_not_of_cells_is_refused(tmp_path, column, values, told)
 
 
 def test_a_sketch_is_had_from_relations_frames_and_files_alike(tmp_path):
-    import duckdb
+    duckdb, pl = pytest.importorskip("duckdb"), pytest.importorskip("polars")
 
     generator = np.random.default_rng(2)
     table = pa.table({"p": generator.random(500), "o": generator.random(500) < 0.5})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -24,6 +23,7 @@ ASKED = np.unique(
 
 
 def asked_of(expression: str, **columns: object) -> np.ndarray:
+    duckdb = pytest.importorskip("duckdb")
     rows = pa.table({"p": ASKED, **columns})
     connection = duckdb.connect()
     connection.register("rows", rows)
@@ -63,6 +63,7 @@ def test_a_multicalibrated_map_in_sql_is_that_of_predict(monotone: bool) -> None
 
 @pytest.mark.parametrize("score", [None, float("nan"), -0.1, 1.5])
 def test_what_is_no_probability_has_none(score: float | None) -> None:
+    duckdb = pytest.importorskip("duckdb")
     expression = make_calibrator("platt").fit(SCORE, OUTCOME).to_sql("p")
     rows = pa.table({"p": pa.array([score], pa.float64())})
     assert duckdb.sql(f"SELECT {expression} AS q FROM rows").fetchall() == [(None,)], rows

@@ -52,7 +52,7 @@ def fold_of_id(text: str, folds: int) -> int:
     Examples
     --------
     >>> [fold_of_id(name, 5) for name in ("anna", "ben", "cleo")]
-    [2, 1, 0]
+    [2, 0, 3]
     """
     return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:HASH_DIGITS], 16) % folds
 
