@@ -177,3 +177,33 @@ def test_bad_input_is_one_line_and_leaves_nothing(days, capsys, arguments, told)
     assert told in error
     assert "\n" not in error
     assert sorted(days.iterdir()) == before
+
+
+def test_a_store_tells_the_query_that_counts_for_it(days, capsys):
+    duckdb = pytest.importorskip("duckdb")
+    assert main(["monitor", "s", "--add", "logs/0.parquet", *COLUMNS, "--as-of", "2026-04-01"]) == 0
+    capsys.readouterr()
+    assert main(["monitor", "s", "--sql", "duckdb", "--table", "logs/*.parquet"]) == 0
+    duckdb.sql(capsys.readouterr().out).write_parquet("cells.parquet")
+    assert main(["monitor", "s", "--add", "cells.parquet", "--latest", "--as-of", "2026-04-01"]) == 0
+    assert main(["monitor", "all", "--add", "logs", *COLUMNS, "--as-of", "2026-04-01"]) == 0
+    told = []
+    for store in ("s", "all"):
+        main(["monitor", store, "--no-report", "--json", f"{store}.json"])
+        told.append(json.loads((days / f"{store}.json").read_text())["whole"])
+    assert told[0]["rows"] == told[1]["rows"]
+    assert told[0]["judgement"] == told[1]["judgement"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--sql", "duckdb"], "--table is missing"),
+        (["--table", "t"], "--table has no effect without --sql"),
+        (["--sql", "duckdb", "--table", "t", "--score", "p"], "--score has no effect with --sql"),
+        (["--sql", "duckdb", "--table", "t"], "there is no such store"),
+    ],
+)
+def test_wrong_options_of_a_query_are_one_line(days, capsys, options, told):
+    assert main(["monitor", "s", *options]) == 2
+    assert told in capsys.readouterr().err

@@ -113,7 +113,7 @@ def test_audit_of_the_output_finds_it_healthy() -> None:
             [*COLUMNS, "--json", "none/f.json", "-o", "out.parquet"],
             "--json none/f.json: its folder does not exist",
         ),
-        ([*COLUMNS], "Missing option '--out'"),
+        ([*COLUMNS], "--out is missing"),
     ],
 )
 def test_bad_input_is_one_line_exit_code_2_and_nothing_written(
@@ -163,3 +163,39 @@ def test_a_bad_file_is_one_line_exit_code_2_and_nothing_written(
     assert message in said.err
     assert said.out == ""
     assert [path.name for path in Path().iterdir()] == [name]
+
+
+def test_weights_in_a_database_are_those_of_its_own_folds(capsys: pytest.CaptureFixture[str]) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    counted = ["audit", "--sql", "duckdb", "--table", "log.parquet", *COLUMNS, "--fold-by", "id"]
+    assert main(counted) == 0
+    duckdb.sql(capsys.readouterr().out).write_parquet("cells.parquet")
+    asked = ["weights", "--sql", "duckdb", "--from", "cells.parquet", "--table", "log.parquet", *COLUMNS]
+    assert main([*asked, "--fold-by", "id", "--calibrator", "platt"]) == 0
+    query = capsys.readouterr().out
+    assert query.startswith("-- Weights by unskew: the score, calibrated by platt, clipped at ")
+    there = duckdb.sql(query).to_arrow_table()
+    assert there.num_rows == 20_000
+    q, clicked = (there[name].to_numpy(zero_copy_only=False) for name in ("propensity_calibrated", "clicked"))
+    assert np.mean(clicked / q) == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--sql", "duckdb"], "--from is missing"),
+        (["--sql", "duckdb", "--from", "c.parquet"], "--table is missing"),
+        (["--sql", "duckdb", "--from", "c.parquet", "--table", "t", "--seed", "1"], "--seed has no effect"),
+        (["--table", "t"], "--table has no effect without --sql"),
+        (["-o", "out.parquet"], "FILE... or --out is missing"),
+        (["--sql", "oracle", "--from", "c.parquet", "--table", "t"], "dialect"),
+        (["--sql", "duckdb", "--from", "log.parquet", "--table", "t"], "column 'cell' is missing"),
+    ],
+)
+def test_wrong_options_of_a_database_are_one_line(
+    options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["weights", *COLUMNS, *options]) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert said.count("\n") == 1

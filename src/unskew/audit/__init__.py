@@ -20,6 +20,7 @@ from unskew.audit.sql import cells_query
 if TYPE_CHECKING:
     from unskew.audit.weights import write_weights
     from unskew.audit.weights_result import WeightsResult
+    from unskew.audit.weights_sql import weights_query
 
 __all__ = [
     "ActionsResult",
@@ -30,17 +31,23 @@ __all__ = [
     "audit_cells",
     "cells_query",
     "sketch_of",
+    "weights_query",
     "write_weights",
 ]
 
 
-_WEIGHTS = ("WeightsResult", "weights", "write_weights")
+_WEIGHTS = {
+    "WeightsResult": "unskew.audit.weights",
+    "weights": "unskew.audit.weights",
+    "weights_query": "unskew.audit.weights_sql",
+    "write_weights": "unskew.audit.weights",
+}
 
 
 def __getattr__(name: str) -> Any:
     # Weights may be trained, by what reads logs and data frames; an audit has no use for that.
     if name in _WEIGHTS:
-        module = import_module("unskew.audit.weights")
+        module = import_module(_WEIGHTS[name])
         return module if name == "weights" else getattr(module, name)
     raise AttributeError(f"module 'unskew.audit' has no attribute {name!r}")
 

@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from unskew.audit.periods import By, end_of, require_zone
-from unskew.audit.sql import PERIOD_GRID
+from unskew.audit.sql import PERIOD_GRID, cells_query
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.files import Lock, real, whole_file
+from unskew.calibration.sql import Dialect
 from unskew.data.splitting import parse_duration
 from unskew.data.stream import Roles
 from unskew.metrics.cells import RESOLUTION, Cells
@@ -160,6 +161,10 @@ class MonitorStore:
         marked = table.replace_schema_metadata({MARK: json.dumps(header).encode()})
         with whole_file(self.path) as beside:
             pa.parquet.write_table(marked, beside, compression="zstd")
+
+    def query(self, table: str, dialect: Dialect) -> str:
+        """Return the query that counts a table as this store counts files."""
+        return cells_query(table, **asdict(self.settings.roles), by=self.settings.by, dialect=dialect)
 
     def source(self, name: str) -> CountedSource | None:
         """A file that was added under this name."""

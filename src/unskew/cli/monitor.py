@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
-from unskew.cli.audit import COLUMNS, EXIT_HEALTHY, EXIT_MISCALIBRATED
+from unskew.cli.audit import COLUMNS, ENGINE, EXIT_HEALTHY, EXIT_MISCALIBRATED
 from unskew.cli.options import OUTPUT, JsonFile, write_figures
 from unskew.cli.verb import refuse
 
@@ -52,6 +52,11 @@ class MonitorOptions(Settings):
     """How long outcomes may come in after a period's end, such as 7d; until then it is open."""
     as_of: str | None = option(None, shown=False)
     """When the outcomes of FILE... were as they are [when each file was written, UTC]."""
+    sql: str | None = option(None, metavar="ENGINE", group=ENGINE)
+    """Print the query that counts --table for the store, where the table lies: duckdb, spark, bigquery,
+    snowflake or postgres. Its result goes to --add."""
+    table: str | None = option(None, group=ENGINE)
+    """With --sql, the table; for DuckDB files and globs too."""
     latest: bool = option(False, shown=False)
     """Periods of FILE... are known from them alone: drop what was there."""
     tolerance: float = option(0.05)
@@ -75,6 +80,15 @@ def monitor(options: MonitorOptions) -> int:
     """
     # Read by NumPy when it is loaded. Matrices here are small: a second thread only waits, and loudly.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if options.sql is not None:
+        from unskew.audit.monitor_store import MonitorStore
+
+        refuse(options, (*NAMED, *OF_LOOKING, "no_report", "add", "files", "as_of", "latest"), "with --sql")
+        if options.table is None:
+            raise ParameterError("--table is missing", remedy="name the table as the engine knows it")
+        print(MonitorStore.load(options.store).query(options.table, options.sql))  # type: ignore[arg-type]
+        return EXIT_HEALTHY
+    refuse(options, ("table",), "without --sql")
     if options.add:
         refuse(options, OF_LOOKING, "with --add, which adds files and judges nothing")
         return _add(options)

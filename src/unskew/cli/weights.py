@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from unskew.base.errors import ParameterError
 from unskew.base.settings import Settings, option
-from unskew.cli.options import Clip, Device, JsonFile, LogJson, OutRows, Overwrite, Seed, write_figures
+from unskew.cli.audit import ENGINE
+from unskew.cli.options import OUTPUT, Clip, Device, JsonFile, LogJson, Overwrite, Rows, Seed, write_figures
 from unskew.cli.verb import refuse
 from unskew.run.config import Names
 
@@ -18,15 +19,19 @@ if TYPE_CHECKING:
 TO_TRAIN = ("user", "item", "propensity", "features", "ignore", "allow_leak", "device")
 """Options of a propensity that is trained."""
 
+OF_SQL = ("source", "table", "fold_by", "boolean_outcome")
+OF_QUERY = {*OF_SQL, "score", "outcome", "calibrator", "p_min", "weight_all"}
+"""Options of a query."""
+
 SCORED, TRAINED = "With a score", "Without a score"
 
 
 class WeightsOptions(Settings):
     """The options of ``unskew weights``."""
 
-    files: tuple[str, ...] = option(..., flag="argument", metavar="FILE...")
-    """CSV, Parquet or Arrow: files, folders or globs."""
-    out: OutRows
+    files: Rows = ()
+    out: str | None = option(None, flag="--out -o", group=OUTPUT)
+    """The Parquet file, or the folder (NAME/), to write."""
     score: str | None = option(None, group=SCORED)
     """The column of the propensity; without it one is trained."""
     outcome: str | None = option(None, group=SCORED)
@@ -61,11 +66,29 @@ class WeightsOptions(Settings):
     json_file: JsonFile = None
     seed: Seed = 0
     device: Device = "auto"
+    sql: str | None = option(None, metavar="ENGINE", group=ENGINE)
+    """Print the query that adds them to --table where it lies: duckdb, spark, bigquery, snowflake or
+    postgres."""
+    source: str | None = option(None, flag="--from", metavar="CELLS|RUN", group=ENGINE)
+    """With --sql, what calibrates: cells of unskew audit --sql --fold-by, the folder of a run, or a saved
+    calibrator."""
+    table: str | None = option(None, group=ENGINE)
+    """With --sql, the table; for DuckDB files and globs too."""
+    fold_by: str | None = option(None, group=ENGINE)
+    """With --sql, the column of ids by which cells were counted: no id has a say in its own weight."""
+    boolean_outcome: bool = option(False, shown=False, group=ENGINE)
+    """With --sql, the outcome is true and false."""
     log_json: LogJson = None
 
 
 def weights(options: WeightsOptions) -> None:
     """Add propensity_calibrated, weight, fold and clipped to every row; other columns stay as they are."""
+    if options.sql is not None:
+        print(_query(options))
+        return
+    refuse(options, OF_SQL, "without --sql")
+    if not options.files or options.out is None:
+        raise ParameterError("FILE... or --out is missing", remedy="give FILE... and --out, or --sql ENGINE")
     if options.score is not None:
         refuse(options, TO_TRAIN, "with --score, which brings a propensity: none is trained")
         if options.outcome is None:
@@ -85,14 +108,28 @@ def weights(options: WeightsOptions) -> None:
     from unskew.base.progress import progress_bars
 
     with progress_bars(log_json=options.log_json) as progress:
-        result = _written(options, progress)
+        result = _written(options, options.out, progress)
     write_figures(options.json_file, result.to_dict())
     from unskew.cli.audit_tables import print_weights
 
     print_weights(result, options.out)
 
 
-def _written(options: WeightsOptions, progress: Progress) -> WeightsResult:
+def _query(options: WeightsOptions) -> str:
+    """Return the query that adds weights to a table."""
+    from unskew.audit import weights_query
+
+    refuse(options, sorted(options.model_fields_set - OF_QUERY - {"sql"}), "with --sql, which prints a query")
+    for name in ("source", "table", "score", "outcome"):
+        if getattr(options, name) is None:
+            raise ParameterError(
+                f"--{'from' if name == 'source' else name} is missing",
+                remedy="give --from, --table, --score and --outcome",
+            )
+    return weights_query(**options.model_dump(include=OF_QUERY), dialect=options.sql)  # type: ignore[arg-type]
+
+
+def _written(options: WeightsOptions, out: str, progress: Progress) -> WeightsResult:
     """Calibrate the scores of the files, or train a propensity on them; write the weights."""
     files = list(options.files)
     both = {"outcome", "calibrator", "folds", "p_min", "weight_all", "seed", "overwrite"}
@@ -101,7 +138,7 @@ def _written(options: WeightsOptions, progress: Progress) -> WeightsResult:
         from unskew.audit import write_weights
 
         asked |= {"sample_weight": options.sample_weight, "segments": options.segment}
-        return write_weights(files, options.out, score=options.score, **asked, progress=progress)
+        return write_weights(files, out, score=options.score, **asked, progress=progress)
     from unskew.audit.weights_trained import train_weights
 
     if options.features != ("auto",):
@@ -109,4 +146,4 @@ def _written(options: WeightsOptions, progress: Progress) -> WeightsResult:
     to_train = {"user", "item", "propensity", "features", "ignore", "allow_leak", "device"}
     asked |= options.model_dump(include=to_train)
     asked["features"] = "auto" if options.features == ("auto",) else options.features
-    return train_weights(files, options.out, **asked, progress=progress)
+    return train_weights(files, out, **asked, progress=progress)
