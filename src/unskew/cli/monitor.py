@@ -52,10 +52,10 @@ class MonitorOptions(Settings):
     """How long outcomes may come in after a period's end, such as 7d; until then it is open."""
     as_of: str | None = option(None, shown=False)
     """When the outcomes of FILE... were as they are [when each file was written, UTC]."""
-    sql: str | None = option(None, metavar="ENGINE", group=ENGINE)
+    sql: str | None = option(None, metavar="ENGINE", shown=False, group=ENGINE)
     """Print the query that counts --table for the store, where the table lies: duckdb, spark, bigquery,
     snowflake or postgres. Its result goes to --add."""
-    table: str | None = option(None, group=ENGINE)
+    table: str | None = option(None, shown=False, group=ENGINE)
     """With --sql, the table; for DuckDB files and globs too."""
     latest: bool = option(False, shown=False)
     """Periods of FILE... are known from them alone: drop what was there."""

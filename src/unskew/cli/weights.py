@@ -67,14 +67,14 @@ class WeightsOptions(Settings):
     seed: Seed = 0
     device: Device = "auto"
     sql: str | None = option(None, metavar="ENGINE", group=ENGINE)
-    """Print the query that adds them to --table where it lies: duckdb, spark, bigquery, snowflake or
-    postgres."""
-    source: str | None = option(None, flag="--from", metavar="CELLS|RUN", group=ENGINE)
+    """Print the query that adds weights by --from to --table where it lies: duckdb, spark, bigquery,
+    snowflake or postgres."""
+    source: str | None = option(None, flag="--from", metavar="CELLS|RUN", shown=False, group=ENGINE)
     """With --sql, what calibrates: cells of unskew audit --sql --fold-by, the folder of a run, or a saved
     calibrator."""
-    table: str | None = option(None, group=ENGINE)
+    table: str | None = option(None, shown=False, group=ENGINE)
     """With --sql, the table; for DuckDB files and globs too."""
-    fold_by: str | None = option(None, group=ENGINE)
+    fold_by: str | None = option(None, shown=False, group=ENGINE)
     """With --sql, the column of ids by which cells were counted: no id has a say in its own weight."""
     boolean_outcome: bool = option(False, shown=False, group=ENGINE)
     """With --sql, the outcome is true and false."""
