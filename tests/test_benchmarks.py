@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,17 @@ def test_the_battery_is_judged_drawn_and_found_again(benchmark, tmp_path, monkey
 
 def test_what_is_timed_trains(benchmark):
     benchmark("training").stacked(1, "cpu", 1)()
+
+
+def test_learners_are_compared_with_lightgbm_or_ask_for_it(benchmark, monkeypatch):
+    learners = benchmark("learners")
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(SystemExit, match="pip install lightgbm"):
+        learners.light_gbm()
+    monkeypatch.setattr(learners, "light_gbm", lambda: learners.one_hot)
+    table, notes = learners.compare(6_000, 3, 1.0).split("\n\n")
+    rows = [line.split(" | ") for line in table.splitlines()[2:]]
+    assert len(rows) == 5
+    assert all(len(row) == 9 for row in rows)
+    assert all(0.5 < float(row[1]) < 1.0 for row in rows)
+    assert "noise floor of ECE" in notes
