@@ -320,7 +320,7 @@ def test_days_are_those_of_the_zone(tmp_path):
 def test_a_period_of_one_outcome_alone_is_asked_about(tmp_path):
     table = rows_of(0)
     none = write(tmp_path, "a.parquet", table.set_column(1, "clicked", pa.array(np.zeros(3000, dtype=bool))))
-    with pytest.raises(DataError, match="'clicked' is 0 on all 3,000 rows of 2026-01-01"):
+    with pytest.raises(DataError, match="period 2026-01-01: 'clicked' is 0 on all 3,000 rows, "):
         add(tmp_path / "store", none, settings=settings(), as_of=LATE)
     assert not (tmp_path / "store").exists()
     # While the period is open, clicks may still come.

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from unskew.audit.actions import ActionsResult, audit_actions
-from unskew.audit.audit import audit, audit_cells
+from unskew.audit.audit import audit
 from unskew.audit.audit_result import AuditResult
 from unskew.audit.engines import sketch_of
 from unskew.audit.sql import cells_query
@@ -28,7 +28,6 @@ __all__ = [
     "WeightsResult",
     "audit",
     "audit_actions",
-    "audit_cells",
     "cells_query",
     "sketch_of",
     "weights_query",

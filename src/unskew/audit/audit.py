@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from unskew.audit.audit_figures import errors, regions, weight_figures
 from unskew.audit.audit_result import AuditResult
 from unskew.audit.crossfit import (
@@ -22,24 +20,15 @@ from unskew.audit.crossfit import (
     merged,
 )
 from unskew.audit.engines import cells_of_engine, collected
-from unskew.audit.reading import Counted, named, read, require_three_columns
+from unskew.audit.reading import Counted, named, read, require_both_outcomes, require_three_columns
 from unskew.audit.segment_repair import compare_by_segment
 from unskew.audit.segments import corrected, segments_of, worst_first
-from unskew.audit.verdict import Remedy, headline, verdict
 from unskew.base.errors import DataError
 from unskew.base.estimator import require
 from unskew.base.progress import SILENT, Progress
 from unskew.base.tables import FrameInMemory, Source, sources
 from unskew.data.stream import Roles
-from unskew.metrics import (
-    CalibrationSketch,
-    brier,
-    mean_outcome_over_score,
-    nll,
-    noise_floor,
-    wce_test,
-)
-from unskew.metrics.cell_sums import both
+from unskew.metrics import brier, mean_outcome_over_score, nll, wce_test
 from unskew.metrics.cells import Cells
 from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import (
@@ -51,12 +40,11 @@ from unskew.metrics.judgement import (
     may_be_honest,
     require_limits,
 )
-from unskew.metrics.score_cells import cells_of
 
 DEFAULT_P_MIN: Clip = "auto"
 """The clip whose cost is reported, as in training."""
 
-_ONE_OUTCOME = {
+_REMEDIES = {
     0: ("was the outcome joined to these rows?", "give the rows with their outcomes, 1 where it happened"),
     1: (
         "are these the clicked rows only?",
@@ -100,12 +88,16 @@ def audit(
     data
         CSV, Parquet and Arrow files, folders and globs of them, or several of these; or a data frame of
         pandas, polars (lazy too) or Arrow; or a DuckDB relation or a Spark data frame, whose rows stay with
-        their engine.
+        their engine; or the :class:`unskew.metrics.cells.Cells` that the query of
+        :func:`unskew.audit.sql.cells_query` counted. Where an engine made no folds (``fold_by``), rows are
+        dealt to folds by chance within each cell, since nobody here knows their order: where neighbours are
+        alike, calibrators look a little better than they are.
     score, outcome, weight
         Columns: a probability in [0, 1], 0 or 1, and how many rows of the population a row stands for.
     segments
-        Columns whose every value is audited on its own. A calibrator that reads them
-        (:class:`unskew.Multicalibrated`) is compared with the others, on a sample of the rows.
+        Columns whose every value is audited on its own; of cells, those that they hold. A calibrator
+        that reads them (:class:`unskew.Multicalibrated`) is compared with the others, on a sample of the
+        rows.
     tolerance
         Relative error of the weights that passes.
     significance
@@ -126,65 +118,6 @@ def audit(
     (1000, False, 0.25)
     """
     roles = Roles(score, outcome, weight, tuple(dict.fromkeys(segments)))
-    _require_options(roles, tolerance, significance, p_min)
-    limits = {"tolerance": tolerance, "significance": significance}
-    asked: dict[str, Any] = {"roles": roles, "p_min": p_min, "calibrators": calibrators, **limits}
-    cells = cells_of_engine(data, roles)
-    if cells is not None:
-        return audit_cells(cells, where="the data frame", folds=folds, seed=seed, **asked)
-    files = sources(collected(data, roles))
-    counted = read(files, roles, folds=folds, seed=seed, progress=progress)
-    result = judge(counted, files=files, seed=seed, **asked)
-    if isinstance(files[0], FrameInMemory):
-        return result
-    return replace(result, paths=tuple(map(str, [data] if isinstance(data, str | Path) else data)))
-
-
-def audit_cells(
-    cells: Any,
-    *,
-    where: str,
-    roles: Roles,
-    tolerance: float = TOLERANCE,
-    significance: float = SIGNIFICANCE,
-    p_min: Clip = DEFAULT_P_MIN,
-    calibrators: Sequence[str] = COMPARED,
-    folds: int = FOLDS,
-    seed: int = 0,
-) -> AuditResult:
-    """The same of cells that an SQL engine counted (:func:`unskew.audit.sql.cells_query`).
-
-    Counts and sums are those of the streamed pass. Where the query made no folds (``fold_by``), rows are
-    dealt to folds by chance within each cell, since nobody here knows their order: where neighbours are alike
-    (rows of one session), what a calibrator would reach looks a little better than it is.
-
-    Parameters
-    ----------
-    cells
-        A data frame, or files of it.
-    where
-        What to call the rows.
-    roles
-        The columns that the query was made with. Segments are those that the cells hold.
-    """
-    _require_options(roles, tolerance, significance, p_min)
-    counted = cells if isinstance(cells, Cells) else Cells.from_cells(cells)
-    whole = counted.whole()
-    if not whole.total:
-        raise DataError("there are no rows with a weight above 0", where=where, remedy="give rows")
-    segments = counted.select(lambda key: bool(key.segment)).group("segment", "value")
-    roles = replace(roles, segments=tuple(dict.fromkeys(key.segment for key in segments.keys)))
-    limits = {"tolerance": tolerance, "significance": significance}
-    asked: dict[str, Any] = {"roles": roles, "p_min": p_min, "calibrators": calibrators, **limits}
-    return judge(
-        Counted(folds_of_cells(counted) or dealt(whole, folds, seed=seed), {}, segments, None),
-        files=(where,),
-        seed=seed,
-        **asked,
-    )
-
-
-def _require_options(roles: Roles, tolerance: float, significance: float, p_min: Clip) -> None:
     require_limits(tolerance, significance)
     require(
         p_min == "auto" or 0 <= p_min < 1,
@@ -192,89 +125,60 @@ def _require_options(roles: Roles, tolerance: float, significance: float, p_min:
         "give a number between 0 and 1, such as 0.01",
     )
     require_three_columns(roles)
-
-
-def judge(
-    counted: Counted,
-    *,
-    files: Sequence[Source | str],
-    seed: int,
-    roles: Roles,
-    tolerance: float,
-    significance: float,
-    p_min: Clip,
-    calibrators: Sequence[str],
-) -> AuditResult:
-    """Judge scores by their cells, and by the sample of rows with their segments."""
+    cells = data if isinstance(data, Cells) else cells_of_engine(data, roles)
+    files: Sequence[Source | str]
+    if cells is None:
+        read_from = files = sources(collected(data, roles))
+        counted = read(read_from, roles, folds=folds, seed=seed, progress=progress)
+    else:
+        files = ("the cells" if cells is data else "the data frame",)
+        counted = _counted(cells, named(files), folds, seed)
     whole = merged(counted.folds)
+    require_both_outcomes(whole, outcome, significance, where=named(files), remedies=_REMEDIES)
     limits = {"tolerance": tolerance, "significance": significance}
-    _require_both_outcomes(whole, files, roles.outcome, significance)
-    found = errors(whole, seed=seed)
-    test = wce_test(sketch=whole)
+    figures = errors(whole, seed=seed)
     judgement = judge_weights(whole, **limits)
-    off = regions(whole, tolerance=tolerance)
     scores = compare(counted.folds, calibrators) if can_crossfit(counted.folds) else []
     recommended = _recommended(scores, judgement, ("none", *calibrators), **limits)
-    segments = worst_first(corrected(segments_of(counted.segments)), **limits)
-    # Where all are off, one is worth naming for what sets it apart.
-    bad = judgement.level == "bad"
-    named = [s for s in segments if (s.stands_out(**limits) if bad else s.is_off(**limits))]
     repair = None
     if counted.sample is not None and recommended is not None:
         repair = compare_by_segment(counted, recommended=recommended.name, **limits)
-    scores_vary = len(whole.occupied()) > 1
-    points = whole.points()
-    at_zero = whole.occupied()[points.score == 0]
-    clicks = int(whole.sums.rows[:, 1].sum())
-    remedy = None
-    if recommended is not None:
-        left = recommended.sketch
-        floor, honest = noise_floor(sketch=left, metric="wce"), may_be_honest(left, **limits)
-        remedy = Remedy(recommended.name, recommended.wce, floor, honest)
-    text = verdict(
-        judgement=judgement,
-        tolerance=tolerance,
-        wce=found["wce"],
-        p_value=test.p_value,
-        significance=significance,
-        rows=whole.rows,
-        clicks=clicks,
-        infinite=int(whole.sums.rows[at_zero, 1].sum()),
-        regions=off,
-        remedy=remedy,
-        segments=named,
-        segments_alike=not named and any(s.q_differs is not None for s in segments),
-        columns=(roles.score, roles.outcome),
-        scores_vary=scores_vary,
-    )
+    is_named = cells is None and not isinstance(files[0], FrameInMemory)
+    columns = tuple(dict.fromkeys(key.segment for key in counted.segments.keys))
     return AuditResult(
-        files=tuple(str(file) for file in files),
-        roles=roles,
-        tolerance=tolerance,
-        significance=significance,
+        files=tuple(map(str, files)),
+        roles=replace(roles, segments=columns),
+        **limits,
         rows=whole.rows,
-        clicks=clicks,
+        clicks=int(whole.sums.rows[:, 1].sum()),
         base_rate=whole.base_rate,
         mean_score=whole.mean_score,
-        ece=found["ece"],
-        wce=found["wce"],
+        ece=figures["ece"],
+        wce=figures["wce"],
         judgement=judgement,
-        test=test,
+        test=wce_test(sketch=whole),
         nll=nll(sketch=whole),
         brier=brier(sketch=whole),
         auc=None if judgement.chance is None else judgement.chance.auc,
         mean_outcome_over_score=mean_outcome_over_score(sketch=whole),
         weights=weight_figures(whole, p_min=p_min),
-        regions=tuple(off),
-        segments=tuple(segments),
+        regions=tuple(regions(whole, tolerance=tolerance)),
+        segments=tuple(worst_first(corrected(segments_of(counted.segments)), **limits)),
         calibrators=tuple(scores),
         recommended=None if recommended is None else recommended.name,
         repair=repair,
-        headline=headline(judgement, roles.outcome, scores_vary=scores_vary),
-        verdict=text,
         sketch=whole,
-        calibrated=None if recommended is None else recommended.sketch,
+        paths=tuple(map(str, [data] if isinstance(data, str | Path) else data)) if is_named else (),
     )
+
+
+def _counted(cells: Cells, where: str, folds: int, seed: int) -> Counted:
+    """Return cells that an engine counted as one pass over the rows leaves them, without a sample."""
+    whole = cells.whole()
+    if not whole.total:
+        raise DataError("there are no rows with a weight above 0", where=where, remedy="give rows")
+    segments = cells.select(lambda key: bool(key.segment)).group("segment", "value")
+    return Counted(folds_of_cells(cells) or dealt(whole, folds, seed=seed), {}, segments, None)
 
 
 def _recommended(
@@ -298,26 +202,3 @@ def _recommended(
         near = better or [s for s in scores if s.name == "none"]
     honest = (s for s in near if may_be_honest(s.sketch, tolerance=tolerance, significance=significance))
     return next(honest, min(near, key=lambda s: s.wce_debiased, default=None))
-
-
-def _require_both_outcomes(
-    sketch: CalibrationSketch, files: Sequence[Source | str], outcome: str, significance: float
-) -> None:
-    """An error where all outcomes are the same, unless honest scores would give that by chance."""
-    cells = cells_of(sketch=sketch)
-    rows = both(cells.rows)
-    for value, rate in ((0, 1 - cells.score), (1, cells.score)):
-        if cells.rows[:, 1 - value].any():
-            continue
-        with np.errstate(divide="ignore"):
-            chance = float(np.exp((rows * np.log(rate)).sum()))
-        if chance >= significance:
-            continue
-        expected = float(rows @ cells.score)
-        asked, remedy = _ONE_OUTCOME[value]
-        raise DataError(
-            f"'{outcome}' is {value} on all {sketch.rows:,} rows, where these scores expect"
-            f" {expected:,.0f} of 1: {asked}",
-            where=named(files),
-            remedy=remedy,
-        )

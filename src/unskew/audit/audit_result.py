@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from unskew.audit.audit_figures import ErrorFigure, Region, WeightFigures
 from unskew.audit.crossfit import CalibratorScore
 from unskew.audit.segment_repair import MULTI, SegmentRepair
 from unskew.audit.segments import Segment
-from unskew.audit.verdict import OutcomeWords, outcome_words
+from unskew.audit.verdict import OutcomeWords, headline, outcome_words, verdict
 from unskew.data.stream import Roles
 from unskew.metrics import CalibrationSketch, WeightTest
 from unskew.metrics.judgement import WeightJudgement
@@ -39,9 +40,8 @@ class AuditResult:
         Rows, rows with outcome 1, and weighted means of outcome and score.
     ece, wce
         With interval and noise floor.
-    judgement, healthy, headline, verdict
-        What follows from the rows (:class:`unskew.metrics.judgement.WeightJudgement`); whether the weights
-        are honest, None where that is undecided; in a word or two; in a few sentences.
+    judgement
+        What follows from the rows (:class:`unskew.metrics.judgement.WeightJudgement`).
     test
         The χ² test that the weights are honest.
     nll, brier, auc, mean_outcome_over_score
@@ -62,8 +62,8 @@ class AuditResult:
         Whether one that reads the segments is worth it; None without segments, or with too few rows.
     paths
         What was audited, as it was given; empty where no files were.
-    sketch, calibrated
-        All rows, and the same rows calibrated out of fold by the recommended calibrator.
+    sketch
+        All rows.
     """
 
     files: tuple[str, ...]
@@ -88,11 +88,33 @@ class AuditResult:
     calibrators: tuple[CalibratorScore, ...]
     recommended: str | None
     repair: SegmentRepair | None
-    headline: str
-    verdict: str
     sketch: CalibrationSketch
-    calibrated: CalibrationSketch | None
     paths: tuple[str, ...] = ()
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The tolerance and the significance, by name."""
+        return {"tolerance": self.tolerance, "significance": self.significance}
+
+    @cached_property
+    def verdict(self) -> str:
+        """The verdict in a few sentences."""
+        return verdict(self)
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a word or two."""
+        return headline(self)
+
+    @property
+    def remedy(self) -> CalibratorScore | None:
+        """The recommended calibrator."""
+        return next((score for score in self.calibrators if score.name == self.recommended), None)
+
+    @property
+    def calibrated(self) -> CalibrationSketch | None:
+        """All rows, calibrated out of fold by the recommended calibrator."""
+        return None if self.remedy is None else self.remedy.sketch
 
     @property
     def healthy(self) -> bool | None:
@@ -100,19 +122,9 @@ class AuditResult:
         return self.judgement.healthy
 
     @property
-    def wce_debiased(self) -> float:
-        """WCE less its noise."""
-        return self.judgement.wce_debiased
-
-    @property
     def outcome_words(self) -> OutcomeWords:
         """What rows with outcome 1 are called."""
         return outcome_words(self.roles.outcome)
-
-    @property
-    def p_beyond_tolerance(self) -> float:
-        """The p-value of the test that the weights are within the tolerance."""
-        return self.judgement.p_beyond_tolerance
 
     @property
     def command(self) -> str | None:
@@ -143,7 +155,7 @@ class AuditResult:
             "ece": vars(self.ece),
             "wce": {
                 **vars(self.wce),
-                "debiased": self.wce_debiased,
+                "debiased": judged.wce_debiased,
                 "chi2": test.statistic,
                 "dof": test.dof,
                 "p_value": test.p_value,
@@ -157,7 +169,7 @@ class AuditResult:
             "segments": [vars(segment) for segment in self.segments[:SEGMENTS_LISTED]],
             "segment_count": len(self.segments),
             "calibrators": [
-                {name: getattr(each, name) for name in OF_CALIBRATORS} for each in self.calibrators
+                {name: getattr(score, name) for name in OF_CALIBRATORS} for score in self.calibrators
             ],
             "by_segment": None if self.repair is None else self.repair.to_dict(),
         }

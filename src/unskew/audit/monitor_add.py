@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from unskew.audit.monitor_store import (
     require_same,
 )
 from unskew.audit.periods import PeriodCodes
-from unskew.audit.reading import names_of
+from unskew.audit.reading import names_of, require_both_outcomes
 from unskew.audit.segments import MISSING, ValueCodes
 from unskew.base.errors import DataError
 from unskew.base.files import check_file, real
@@ -34,8 +35,14 @@ from unskew.metrics.cells import COUNTS, RESOLUTION, Cells, Key
 MOST_VALUES = 1_000
 """Values of a column that are counted on their own, the first to be met; the rest is one group."""
 
-SURELY_SOME = 20.0
-"""Expected rows of an outcome of which one at least comes: none has a chance of e^-20."""
+SURELY_SOME = math.exp(-20.0)
+"""A period of one outcome is an error where honest scores have no more than this chance of it."""
+
+_ONE_OUTCOME = (
+    "were the outcomes joined, and all rows kept?",
+    "add the period when its outcomes are in; --maturity keeps it open until then",
+)
+"""What to ask, and what to do, where all outcomes of a period are the same."""
 
 TRIES = 3
 """How often files are read again because another process added some of them meanwhile."""
@@ -301,20 +308,13 @@ def _require_both_outcomes(store: MonitorStore, additions: Sequence[Addition]) -
     closed = store.cells.select(lambda key: key.period in touched and key.segment == first and not key.source)
     by_period = closed.group("period")
     for number, key in sorted(enumerate(by_period.keys), key=lambda numbered: numbered[1]):
-        sums = by_period.sketch_at(number).sums
-        by_outcome = sums.rows.sum(axis=0)
-        if by_outcome.all():
-            continue
-        outcome, rows, score = int(by_outcome[1] > 0), int(by_outcome.sum()), float(sums.score.sum())
-        missing = score if outcome == 0 else rows - score
-        if missing > SURELY_SOME:
-            raise DataError(
-                f"'{store.settings.roles.outcome}' is {outcome} on all {rows:,} rows of {key.period}, where"
-                f" the scores expect {missing:,.0f} of {1 - outcome}: were the outcomes joined, and all"
-                " rows kept?",
-                where=str(store.path),
-                remedy="add the period when its outcomes are in; --maturity keeps it open until then",
-            )
+        require_both_outcomes(
+            by_period.sketch_at(number),
+            store.settings.roles.outcome,
+            SURELY_SOME,
+            where=f"{store.path}, period {key.period}",
+            remedies=dict.fromkeys((0, 1), _ONE_OUTCOME),
+        )
 
 
 def _digest(file: Path) -> str:

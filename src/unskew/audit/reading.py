@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,10 @@ from unskew.base.progress import SILENT, Progress
 from unskew.base.tables import Source
 from unskew.data.stream import FileBatch, Roles, located, number_columns, stream, tracked
 from unskew.metrics import CalibrationSketch
+from unskew.metrics.cell_sums import both
 from unskew.metrics.cells import Cells, Key
 from unskew.metrics.chunks import Names
+from unskew.metrics.score_cells import cells_of
 
 LARGEST_WEIGHT = 1e12
 """Rows that a row may stand for, and one over it the least but 0: their squares, divided by those of the
@@ -92,6 +94,34 @@ def read(
         counted.keys = [Key(segment=column, value=name) for name in values[column].names()]
         whole.add(counted)
     return Counted(sketches, values, whole, sample)
+
+
+def require_both_outcomes(
+    sketch: CalibrationSketch,
+    outcome: str,
+    significance: float,
+    *,
+    where: str,
+    remedies: Mapping[int, tuple[str, str]],
+) -> None:
+    """Raise an error where all outcomes are the same, unless honest scores give that by chance.
+
+    ``remedies`` holds what to ask, and what to do, where all outcomes are 0, or 1.
+    """
+    cells = cells_of(sketch=sketch)
+    rows = both(cells.rows)
+    for value, rate in ((0, 1 - cells.score), (1, cells.score)):
+        with np.errstate(divide="ignore"):
+            chance = float(np.exp((rows * np.log(rate)).sum()))
+        if cells.rows[:, 1 - value].any() or chance >= significance:
+            continue
+        asked, remedy = remedies[value]
+        raise DataError(
+            f"'{outcome}' is {value} on all {sketch.rows:,} rows, where these scores expect"
+            f" {float(rows @ cells.score):,.0f} of 1: {asked}",
+            where=where,
+            remedy=remedy,
+        )
 
 
 def named(files: Sequence[Source | str]) -> str:

@@ -46,7 +46,7 @@ def figures_table(result: AuditResult) -> Table:
     level = result.mean_score / result.base_rate if result.base_rate else None
     rows = [
         *(row(name, of.value, between(of.low, of.high, number), of.floor) for name, of in wrong.items()),
-        ("WCE without noise", result.wce_debiased, "", "0", "the WCE less what noise adds"),
+        ("WCE without noise", result.judgement.wce_debiased, "", "0", "the WCE less what noise adds"),
         ("Mean o/p", result.mean_outcome_over_score, "", "1", "sum of the weights ÷ rows"),
         row("mean_over_base_rate", level, ideal="1"),
         *(row(name, getattr(result, name)) for name in ("nll", "brier", "auc")),
