@@ -1,4 +1,5 @@
-"""``unskew run --checkpoint`` ended by ``kill -9``: the same command goes on, and the end is the same.
+"""``unskew run --checkpoint`` and the encoding of a log ended by ``kill -9``: the same command goes on, and the
+end is the same. Logs are mapped from a cache.
 
 ``make kills`` does so at 20 random moments, from the first import to the last file.
 """
@@ -10,6 +11,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -26,11 +28,26 @@ from unskew.training.state_files import StateFiles
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as on POSIX")
 
 RANDOM_KILLS = 20
+ENCODED_ROWS = 10**6
 
 COMMAND = (
     "run --data clicks.parquet --space impressions --propensity mf --backbone mf --method dr-jl --seeds 2"
-    " --crossfit 2 --set training.epochs=6 --set training.batch_size=40 --device cpu --out"
+    " --crossfit 2 --set training.epochs=6 --set training.batch_size=40 --device cpu --cache cache --out"
 )
+
+
+def map_all_logs() -> None:
+    """Take every log for a large one, in this process."""
+    from unskew.data import arrays, source, two_passes
+
+    source.HELD_BYTES = two_passes.MAPPED_BYTES = arrays.TAKEN_BYTES = 0
+
+
+def the_encoding(here: Path, cache: str) -> None:
+    """What a process does that reads a log into a cache."""
+    map_all_logs()
+    log = us.read_log(here / "large.parquet", space="impressions", features="auto", cache=here / cache)
+    assert isinstance(log.user, np.memmap)
 
 
 def the_command(here: Path, arguments: list[str], milliseconds: int, ends_at: str = "") -> None:
@@ -43,6 +60,7 @@ def the_command(here: Path, arguments: list[str], milliseconds: int, ends_at: st
     from unskew.cli import entry
     from unskew.training import checkpoint
 
+    map_all_logs()
     checkpoint.parse_duration = lambda text: np.timedelta64(milliseconds, "ms")
     # Figures take seconds, and are not trained.
     unskew.report.render_run_report = lambda **told: "<html></html>"
@@ -119,26 +137,67 @@ def test_killed_twice_it_goes_on_and_ends_with_the_same_files(here):
     assert files.read("job").facts["status"] == "done"
 
 
-@pytest.mark.hostile
-def test_twenty_random_kills_change_nothing(here, request):
-    wanted, takes = uninterrupted(here)
-    chosen = random.Random(f"checkpoint {request.config.getoption('randomly_seed', 0)}")
-    kills = late = runs = 0
+def killed_at_random(start: Callable[[str], Forked], check: Callable[[str], object], takes: float) -> str:
+    """Kill a job again and again until it ends, and begin others until there were 20 kills; check each end."""
+    chosen = random.Random("kills")
+    kills = runs = late = 0
     while kills < RANDOM_KILLS:
         runs += 1
         out = f"random {runs}"
         code = None
         while code is None:
-            process = started(here, out)
+            process = start(out)
             # The last one is left alone.
             if kills == RANDOM_KILLS or process.wait(chosen.uniform(0.0, 1.1) * takes) is not None:
                 code, _, error = process.ended()
                 assert code == 0, error
             else:
                 process.kill()
-                process.ended()
+                late += process.ended()[0] == 0
                 kills += 1
-                late += (here / out).exists()
+        check(out)
+    return f"{kills} kills of {runs} jobs, {late} of them after the end; one alone takes {takes:.1f} s"
+
+
+@pytest.mark.hostile
+def test_twenty_random_kills_of_a_run_change_nothing(here):
+    wanted, takes = uninterrupted(here)
+
+    def check(out: str) -> None:
         assert content(here / out) == wanted
         assert [path.name for path in (here / f"{out}.states").iterdir()] == ["job.json"]
-    print(f"{kills} kills of {runs} runs, {late} of them after the run was in place")
+
+    print(killed_at_random(lambda out: started(here, out), check, takes))
+
+
+@pytest.mark.hostile
+def test_twenty_random_kills_of_an_encoding_change_nothing(tmp_path):
+    random_numbers = np.random.default_rng(3)
+    click = random_numbers.random(ENCODED_ROWS) < 0.3
+    columns = {
+        "user": [f"u{code}" for code in random_numbers.integers(50_000, size=ENCODED_ROWS)],
+        "item": random_numbers.integers(3_000, size=ENCODED_ROWS),
+        "click": click,
+        "conversion": click & (random_numbers.random(ENCODED_ROWS) < 0.4),
+        "device": random_numbers.choice(["tv", "phone", "pc"], ENCODED_ROWS),
+        "price": random_numbers.lognormal(size=ENCODED_ROWS),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "large.parquet", row_group_size=50_000)
+
+    def encoding(cache: str) -> Forked:
+        return Forked(__file__, "the_encoding", tmp_path, cache)
+
+    def logs(cache: str) -> dict[str, dict[str, bytes]]:
+        return {path.name: content(path) for path in (tmp_path / cache).iterdir() if path.is_dir()}
+
+    for cache in ("first", "plain"):
+        begin = time.monotonic()
+        code, _, error = encoding(cache).ended()
+        assert code == 0, error
+    takes, wanted = time.monotonic() - begin, logs("plain")
+    assert len(wanted) == 1
+
+    def check(cache: str) -> None:
+        assert logs(cache) == wanted
+
+    print(killed_at_random(encoding, check, takes))

@@ -349,8 +349,10 @@ class Config(Settings):
         return self.changed(names)
 
     def to_dict(self, *, output: bool = False) -> dict[str, Any]:
-        """Return the sections as plain values; what is not set is left out, and where results are written."""
-        plain = self.model_dump(mode="json", exclude_none=True, exclude=None if output else {"output"})
+        """Return the sections as plain values, without what is not set; without ``output`` also without where
+        states and results are written."""
+        places: Any = {"output": True, "compute": {"checkpoint", "every"}}
+        plain = self.model_dump(mode="json", exclude_none=True, exclude=None if output else places)
         return {name: fields for name, fields in plain.items() if fields}
 
     def flat(self) -> dict[str, Any]:
