@@ -138,6 +138,26 @@ def one_fails(folder: Path) -> None:
         (folder / "told.txt").write_text(str(error))
 
 
+def one_cache(folder: Path) -> None:
+    """Both read the same large file at the same moment."""
+    from unskew.data import read, source, two_passes
+
+    source.HELD_BYTES = two_passes.MAPPED_BYTES = 0
+    encode, encoded = read.log_of, []
+
+    def counted(*given, **named):
+        encoded.append(processes.rank())
+        return encode(*given, **named)
+
+    read.log_of = counted
+    processes.exchange(lambda: (None, {}))
+    log = us.read_log(folder / "log.parquet", space="impressions", features="auto", cache=folder / "cache")
+    assert isinstance(log.user, np.memmap)
+    told = {"encoded": encoded, "file": str(log.user.filename), "digest": log.digest}
+    told["sum"] = int(log.user.sum())
+    (folder / f"told {processes.rank()}.json").write_text(json.dumps(told))
+
+
 # The tests.
 
 
@@ -231,6 +251,26 @@ def test_the_error_of_one_is_what_the_others_are_told(tmp_path):
     (code, _), (failed, _) = together(__file__, "one_fails", tmp_path)
     assert (code, failed) == (0, 1)
     assert (tmp_path / "told.txt").read_text().startswith("rank 1 of 2 failed: the file is not there.")
+
+
+def test_one_process_writes_the_cache_and_all_map_it(tmp_path):
+    random = np.random.default_rng(5)
+    click = random.integers(2, size=300_000)
+    columns = {
+        "user": random.integers(5_000, size=300_000),
+        "item": random.integers(400, size=300_000),
+        "click": click,
+        "conversion": click * random.integers(2, size=300_000),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet", row_group_size=20_000)
+    outcome = together(__file__, "one_cache", tmp_path)
+    assert [code for code, _ in outcome] == [0, 0], outcome
+    told = [json.loads((tmp_path / f"told {rank}.json").read_text()) for rank in range(2)]
+    assert len(told[0]["encoded"] + told[1]["encoded"]) == 1
+    assert {**told[0], "encoded": None} == {**told[1], "encoded": None}
+    (log,) = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
+    assert Path(told[0]["file"]).parent == log
+    assert told[0]["sum"] == columns["user"].sum()  # All ids occur, and so are codes.
 
 
 @pytest.mark.parametrize("verb", ["audit", "weights", "score"])

@@ -1,5 +1,6 @@
-"""``unskew run --checkpoint`` and the encoding of a log ended by ``kill -9``: the same command goes on, and the
-end is the same. Logs are mapped from a cache.
+"""``unskew run --checkpoint`` and the encoding of a log ended by ``kill -9``: the same command goes on.
+
+The end is the same, bit by bit. Logs are mapped from a cache.
 
 ``make kills`` does so at 20 random moments, from the first import to the last file.
 """
@@ -43,10 +44,10 @@ def map_all_logs() -> None:
     source.HELD_BYTES = two_passes.MAPPED_BYTES = arrays.TAKEN_BYTES = 0
 
 
-def the_encoding(here: Path, cache: str) -> None:
+def the_encoding(here: Path, name: str) -> None:
     """What a process does that reads a log into a cache."""
     map_all_logs()
-    log = us.read_log(here / "large.parquet", space="impressions", features="auto", cache=here / cache)
+    log = us.read_log(here / "large.parquet", space="impressions", features="auto", cache=here / name)
     assert isinstance(log.user, np.memmap)
 
 
@@ -138,7 +139,7 @@ def test_killed_twice_it_goes_on_and_ends_with_the_same_files(here):
 
 
 def killed_at_random(start: Callable[[str], Forked], check: Callable[[str], object], takes: float) -> str:
-    """Kill a job again and again until it ends, and begin others until there were 20 kills; check each end."""
+    """Kill a job until it ends, and begin others until there were 20 kills; check each end."""
     chosen = random.Random("kills")
     kills = runs = late = 0
     while kills < RANDOM_KILLS:
@@ -184,20 +185,20 @@ def test_twenty_random_kills_of_an_encoding_change_nothing(tmp_path):
     }
     pq.write_table(pa.table(columns), tmp_path / "large.parquet", row_group_size=50_000)
 
-    def encoding(cache: str) -> Forked:
-        return Forked(__file__, "the_encoding", tmp_path, cache)
+    def encoding(name: str) -> Forked:
+        return Forked(__file__, "the_encoding", tmp_path, name)
 
-    def logs(cache: str) -> dict[str, dict[str, bytes]]:
-        return {path.name: content(path) for path in (tmp_path / cache).iterdir() if path.is_dir()}
+    def logs(name: str) -> dict[str, dict[str, bytes]]:
+        return {path.name: content(path) for path in (tmp_path / name).iterdir() if path.is_dir()}
 
-    for cache in ("first", "plain"):
+    for name in ("first", "plain"):
         begin = time.monotonic()
-        code, _, error = encoding(cache).ended()
+        code, _, error = encoding(name).ended()
         assert code == 0, error
     takes, wanted = time.monotonic() - begin, logs("plain")
     assert len(wanted) == 1
 
-    def check(cache: str) -> None:
-        assert logs(cache) == wanted
+    def check(name: str) -> None:
+        assert logs(name) == wanted
 
     print(killed_at_random(encoding, check, takes))
