@@ -46,7 +46,13 @@ def private_names(file: Path) -> list[str]:
     """Where a file reads a name of the library that begins with an underscore."""
     found = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls", "os", "sys"):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in (
+            "self",
+            "super()",
+            "cls",
+            "os",
+            "sys",
+        ):
             names = [node.attr]
         elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("unskew"):
             names = [*str(node.module).split("."), *(alias.name for alias in node.names)]

@@ -8,7 +8,7 @@ import pytest
 
 from unskew import Multicalibrated
 from unskew.base.errors import ParameterError
-from unskew.calibration import CALIBRATORS, make_calibrator
+from unskew.calibration import CALIBRATORS, Calibrator, make_calibrator
 from unskew.calibration.isotonic import Isotonic
 
 ROWS = 20_000
@@ -80,3 +80,17 @@ def test_every_engine_has_its_types_and_quotes(dialect: str) -> None:
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(ParameterError, match="dialect"):
         make_calibrator("platt").fit(SCORE, OUTCOME).to_sql("p", "oracle")
+
+
+def test_one_of_your_own_without_sql_says_so() -> None:
+    class Halved(Calibrator):
+        name = "halved"
+
+        def _fit_points(self, score: np.ndarray, total: np.ndarray, positive: np.ndarray) -> None:
+            """Learn nothing."""
+
+        def _predict(self, score: np.ndarray) -> np.ndarray:
+            return score / 2
+
+    with pytest.raises(ParameterError, match="halved does not say its map in SQL"):
+        Halved().fit(SCORE, OUTCOME).to_sql("p")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.base.errors import DataError, RunFolderError, UnskewError
+from unskew.base.errors import DataError, ParameterError, RunFolderError, UnskewError
 from unskew.base.estimator import Estimator, require_at_least, require_types
 from unskew.base.files import write_text
 from unskew.base.plain_text import plain
@@ -233,9 +233,9 @@ class Calibrator(Estimator, ABC):
     def _predict(self, score: Vector) -> Vector:
         """The map, for scores known to be in [0, 1]; the caller clips to (0, 1)."""
 
-    @abstractmethod
     def _sql(self, score: str, safe: str, dialect: sql.Dialect) -> str:
         """Return :meth:`_predict` in SQL, of a score and of the same moved inside (0, 1)."""
+        raise ParameterError(f"{self.name} does not say its map in SQL", remedy="define its _sql")
 
     def _learned_to_dict(self) -> dict[str, Any]:
         names = ("rows_", "base_rate_", "message_", *self.learned)
