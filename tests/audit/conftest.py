@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,3 +58,17 @@ def log_file(log: ScoredLog, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def make_log() -> Callable[..., ScoredLog]:
     return scored_log
+
+
+@pytest.fixture
+def psql(tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """Run queries on a Postgres of the test (``pgserver.psql`` breaks on paths with a space)."""
+    pgserver = pytest.importorskip("pgserver", reason="pgserver is not installed")
+    server = pgserver.get_server(tmp_path / "postgres")
+    command = [Path(pgserver.postgres_server.POSTGRES_BIN_PATH, "psql"), server.get_uri()]
+
+    def run(query: str) -> str:
+        return subprocess.run(command, input=query, capture_output=True, text=True, check=True).stdout
+
+    yield run
+    server.cleanup()

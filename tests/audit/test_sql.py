@@ -331,10 +331,9 @@ def test_folds_are_those_of_the_ids_and_calibrators_are_judged_on_them(tmp_path)
     assert platt.nll == pytest.approx(loss, rel=1e-4)
 
 
-def test_postgres_gives_the_same_cells_and_maps(tmp_path):
+def test_postgres_gives_the_same_cells_and_maps(tmp_path, psql):
     import duckdb
 
-    pgserver = pytest.importorskip("pgserver", reason="pgserver is not installed")
     score = np.concatenate([edge_scores(100, 7)[::5], [1e-200, 1e-300, 5e-324]])
     clicked = np.arange(len(score)) % 2
     isotonic = make_calibrator("isotonic").fit(score, np.random.default_rng(0).random(len(score)) < score)
@@ -342,20 +341,16 @@ def test_postgres_gives_the_same_cells_and_maps(tmp_path):
         "".join(f"{p!r},{o},user {p!r}\n" for p, o in zip(score.tolist(), clicked, strict=True))
     )
     columns = {"score": "p", "outcome": "clicked", "fold_by": "user"}
-    server = pgserver.get_server(tmp_path / "postgres")
-    try:
-        server.psql('CREATE TABLE rows (p double precision, clicked int, "user" text)')
-        server.psql(f"COPY rows FROM '{tmp_path / 'rows.csv'}' WITH (FORMAT csv)")
-        queries = {
-            "cells": cells_query("rows", **columns, dialect="postgres"),
-            "maps": f"SELECT p, {isotonic.to_sql('p', 'postgres')} AS q FROM rows",
-        }
-        for name, query in queries.items():
-            server.psql(f"CREATE TABLE {name} AS {query}")
-            copied = server.psql(f"COPY {name} TO STDOUT WITH (FORMAT csv, HEADER)")
-            (tmp_path / f"{name}.csv").write_text(copied)
-    finally:
-        server.cleanup()
+    psql('CREATE TABLE rows (p double precision, clicked int, "user" text)')
+    psql(f"COPY rows FROM '{tmp_path / 'rows.csv'}' WITH (FORMAT csv)")
+    queries = {
+        "cells": cells_query("rows", **columns, dialect="postgres"),
+        "maps": f"SELECT p, {isotonic.to_sql('p', 'postgres')} AS q FROM rows",
+    }
+    for name, query in queries.items():
+        psql(f"CREATE TABLE {name} AS {query}")
+        copied = psql(f"COPY {name} TO STDOUT WITH (FORMAT csv, HEADER)")
+        (tmp_path / f"{name}.csv").write_text(copied)
     there = Cells.from_cells(tmp_path / "cells.csv")
     file = write(
         tmp_path / "rows.parquet", p=score, clicked=clicked, user=[f"user {p!r}" for p in score.tolist()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -166,23 +167,16 @@ def test_every_engine_can_parse_its_query(rows: pa.Table, dialect: Any) -> None:
     assert sqlglot.parse_one(query, dialect=dialect).named_selects[:2] == ["weight", "clipped"]
 
 
-def test_postgres_gives_the_same_weights(rows: pa.Table, tmp_path: Path) -> None:
+def test_postgres_gives_the_same_weights(rows: pa.Table, tmp_path: Path, psql: Callable[[str], str]) -> None:
     duckdb = pytest.importorskip("duckdb")
-    pgserver = pytest.importorskip("pgserver", reason="pgserver is not installed")
     cells = counted(rows)
     duckdb.sql("SELECT * FROM rows").write_csv(str(tmp_path / "rows.csv"))
-    server = pgserver.get_server(tmp_path / "postgres")
-    try:
-        server.psql('CREATE TABLE logs (p double precision, clicked int, "user" text)')
-        server.psql(f"COPY logs FROM '{tmp_path / 'rows.csv'}' WITH (FORMAT csv, HEADER)")
-        query = weights_query(cells, "logs", **COLUMNS, dialect="postgres", calibrator="isotonic")
-        (tmp_path / "query.sql").write_text(f"CREATE TABLE weighted AS\n{query}")
-        server.psql((tmp_path / "query.sql").read_text())
-        (tmp_path / "weighted.csv").write_text(
-            server.psql("COPY weighted TO STDOUT WITH (FORMAT csv, HEADER)")
-        )
-    finally:
-        server.cleanup()
+    psql('CREATE TABLE logs (p double precision, clicked int, "user" text)')
+    psql(f"COPY logs FROM '{tmp_path / 'rows.csv'}' WITH (FORMAT csv, HEADER)")
+    query = weights_query(cells, "logs", **COLUMNS, dialect="postgres", calibrator="isotonic")
+    (tmp_path / "query.sql").write_text(f"CREATE TABLE weighted AS\n{query}")
+    psql((tmp_path / "query.sql").read_text())
+    (tmp_path / "weighted.csv").write_text(psql("COPY weighted TO STDOUT WITH (FORMAT csv, HEADER)"))
     there = duckdb.read_csv(str(tmp_path / "weighted.csv")).to_arrow_table().sort_by("p")
     here = run(weights_query(cells, "logs", **COLUMNS, calibrator="isotonic"), rows).sort_by("p")
     for name in ADDED:

@@ -123,7 +123,7 @@ def test_an_encoding_that_lacks_a_mark_shows_another():
     env = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = command_line("audit", "a.csv", *COLUMNS, "--no-report", stdout=subprocess.PIPE, env=env)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"mean o/p?" in done.stdout
+    assert b"Mean ? base rate" in done.stdout
 
 
 def test_names_are_shown_as_they_are(capsys):
