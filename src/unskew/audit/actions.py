@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unskew.audit.verdict import HEADLINES, counted, percent, round_up, short
 from unskew.base.errors import DataError
 from unskew.base.estimator import require_whole
 from unskew.base.progress import SILENT, Progress
-from unskew.base.tables import Source, sources
+from unskew.base.tables import sources
 from unskew.data.stream import FileBatch, located, number_columns, stream, tracked
 from unskew.metrics.judgement import SIGNIFICANCE, TOLERANCE, MeanJudgement, judge_mean, require_limits
 from unskew.metrics.limits import SMALLEST
@@ -96,45 +94,25 @@ def audit_actions(
     require_whole(1, actions=actions)
     require_limits(tolerance, significance)
     files = sources(data)
-    moments = _moments(files, score, progress)
-    names = tuple(str(file) for file in files)
-    return judged_actions(
-        moments, names, score=score, actions=actions, tolerance=tolerance, significance=significance
-    )
-
-
-class Moments(NamedTuple):
-    """Rows, the mean of 1/p and the sum of its squares, and the smallest p."""
-
-    rows: int
-    mean: float
-    square: float
-    smallest: float
-
-    @classmethod
-    def of(cls, p: NDArray[np.float64]) -> Moments:
-        """Those of probabilities above 0."""
+    rows, total, square, smallest = 0, 0.0, 0.0, math.inf
+    for batch in tracked(stream(files, columns=[score], numbers=[score]), progress, "reading"):
+        (column,) = number_columns(batch, [score])
+        p = column.astype(np.float64)
+        if not len(p):
+            continue
+        _require_probabilities(p, score, batch)
         inverse = 1 / np.maximum(p, SMALLEST)
-        return cls(len(p), float(inverse.mean()), float(inverse @ inverse), float(p.min()))
-
-
-def judged_actions(
-    moments: Moments,
-    files: tuple[str, ...],
-    *,
-    score: str,
-    actions: int,
-    tolerance: float = TOLERANCE,
-    significance: float = SIGNIFICANCE,
-) -> ActionsResult:
-    """:func:`audit_actions` of probabilities that were read already."""
-    rows, mean, square, smallest = moments
+        rows, smallest = rows + len(p), min(smallest, float(p.min()))
+        total, square = total + float(inverse.sum()), square + float(inverse @ inverse)
+    if not rows:
+        raise DataError("there are no rows", where=str(files[0]), remedy="give files with rows")
+    mean = total / rows
     ratio = mean / actions
     error = math.sqrt(max(square / rows - mean**2, 0.0) / rows) / actions
     judged = judge_mean(ratio, error, rows, tolerance=tolerance, significance=significance)
     half = NORMAL_95 * error
     return ActionsResult(
-        files=files,
+        files=tuple(map(str, files)),
         score=score,
         actions=actions,
         tolerance=tolerance,
@@ -149,21 +127,6 @@ def judged_actions(
         rows_needed=judged.rows_needed,
         verdict=_verdict(judged, ratio, half, actions, rows, score),
     )
-
-
-def _moments(files: Sequence[Source], score: str, progress: Progress) -> Moments:
-    found = []
-    for batch in tracked(stream(files, columns=[score], numbers=[score]), progress, "reading"):
-        (column,) = number_columns(batch, [score])
-        p = column.astype(np.float64)
-        if len(p):
-            _require_probabilities(p, score, batch)
-            found.append(Moments.of(p))
-    if not found:
-        raise DataError("there are no rows", where=str(files[0]), remedy="give files with rows")
-    rows = sum(each.rows for each in found)
-    mean = sum(each.mean * each.rows for each in found) / rows
-    return Moments(rows, mean, sum(each.square for each in found), min(each.smallest for each in found))
 
 
 def _require_probabilities(p: Any, score: str, batch: FileBatch) -> None:

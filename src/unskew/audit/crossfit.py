@@ -183,11 +183,11 @@ def compare(folds: Folds, names: Sequence[str] = COMPARED) -> list[CalibratorSco
         predicted = [calibrator.predict(score) for calibrator, score in zip(fitted, held_out, strict=True)]
         mapped = (sketch.mapped(q) for sketch, q in zip(folds, predicted, strict=True))
         whole[name] = merged(folds if name == "none" else list(mapped))
-        losses[name] = _losses(np.concatenate(predicted))
+        losses[name] = log_losses(np.concatenate(predicted))
     found = {name: nll(sketch=sketch) for name, sketch in whole.items()}
     best = min(found, key=lambda name: found[name])
     gain = {name: found["none"] - found[name] for name in names}
-    error = {name: _error_of_mean(weight, square, losses[name] - losses["none"]) for name in names}
+    error = {name: error_of_mean(weight, square, losses[name] - losses["none"]) for name in names}
     scores = [
         CalibratorScore(
             name=name,
@@ -197,7 +197,7 @@ def compare(folds: Folds, names: Sequence[str] = COMPARED) -> list[CalibratorSco
             wce_debiased=wce(sketch=whole[name], debiased=True),
             mean_outcome_over_score=mean_outcome_over_score(sketch=whole[name]),
             excess=found[name] - found[best],
-            excess_error=_error_of_mean(weight, square, losses[name] - losses[best]),
+            excess_error=error_of_mean(weight, square, losses[name] - losses[best]),
             p_better=float(ndtr(-gain[name] / error[name])) if error[name] > 0 else 1.0,
             sketch=whole[name],
         )
@@ -240,13 +240,13 @@ def _both_classes(sketch: CalibrationSketch) -> bool:
     return 0 < sketch.positives < sketch.total
 
 
-def _losses(probability: Array) -> Array:
+def log_losses(probability: Array) -> Array:
     """Return −log-likelihood ``[cell, outcome]``."""
     both = np.stack([1 - probability, probability], axis=1)
     return np.asarray(-np.log(np.maximum(both, LIKELIHOOD_FLOOR)))
 
 
-def _error_of_mean(weight: Array, square: Array, difference: Array) -> float:
+def error_of_mean(weight: Array, square: Array, difference: Array) -> float:
     """Return the standard error of the mean paired difference ``[cell, outcome]`` of two log losses."""
     total = weight.sum()
     spread = difference - (weight * difference).sum() / total

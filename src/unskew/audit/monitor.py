@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from unskew.audit.monitor_store import MonitorSettings, MonitorStore
+from unskew.audit.monitor_words import verdict
 from unskew.audit.periods import in_order
 from unskew.audit.segments import NORMAL_95
+from unskew.audit.verdict import HEADLINES
 from unskew.base.errors import DataError
 from unskew.calibration import make_calibrator
 from unskew.metrics import CalibrationSketch
@@ -174,8 +176,16 @@ class MonitorResult:
     whole: SegmentHistory
     segments: tuple[SegmentHistory, ...]
     judgement: Judgement
-    headline: str
-    verdict: str
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a word."""
+        return HEADLINES[self.healthy]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in a few sentences."""
+        return verdict(self)
 
     @property
     def healthy(self) -> bool | None:
@@ -255,10 +265,6 @@ def monitor(
     whole = histories.pop(("", ""))
     segments = tuple(sorted(histories.values(), key=_worst_first))
     judgement = _judged(whole, segments)
-    # It imports the types of this file.
-    from unskew.audit.monitor_words import verdict
-    from unskew.audit.verdict import HEADLINES
-
     return MonitorResult(
         store=str(store),
         settings=held.settings,
@@ -270,10 +276,6 @@ def monitor(
         whole=whole,
         segments=segments,
         judgement=judgement,
-        headline=HEADLINES[judgement.healthy],
-        verdict=verdict(
-            whole, segments, judgement, tolerance, [label for label in labels if not closed[label]]
-        ),
     )
 
 

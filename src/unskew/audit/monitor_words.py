@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unskew.audit.verdict import counted, direction, percent, short, weights_off
@@ -11,21 +10,16 @@ from unskew.base.plain_text import plain
 from unskew.metrics.judgement import Judgement
 
 if TYPE_CHECKING:
-    from unskew.audit.monitor import Break, SegmentHistory
+    from unskew.audit.monitor import Break, MonitorResult, SegmentHistory
 
 MOST_NAMED = 3
 """Segments that the verdict names; the others are counted."""
 
 
-def verdict(
-    whole: SegmentHistory,
-    segments: Sequence[SegmentHistory],
-    judgement: Judgement,
-    tolerance: float,
-    open_periods: Sequence[str],
-) -> str:
-    """Who is off now and since when; who was; what could not be seen; what is still open."""
-    everyone = [whole, *segments]
+def verdict(result: MonitorResult) -> str:
+    """Return who is off now and since when; who was; what could not be seen; what is still open."""
+    whole, segments, open_periods = result.whole, result.segments, result.open
+    everyone = result.histories
     off = [each for each in everyone if each.judgement.reason == "off"]
     over = [each for each in everyone if each.judgement.reason == "over"]
     blind = [each for each in segments if each.judgement.level == "undecided"]
@@ -33,7 +27,7 @@ def verdict(
     if len(off) > MOST_NAMED:
         sentences.append(f"So are {counted(len(off) - MOST_NAMED, 'other segment')}.")
     if not off:
-        sentences.append(_not_off(whole, judgement, tolerance))
+        sentences.append(_not_off(whole, result.judgement, result.tolerance))
     sentences += [f"{_who(each)} {in_words(each.breaks[-1])}" for each in over[: MOST_NAMED - len(off)]]
     if blind:
         sentences.append(

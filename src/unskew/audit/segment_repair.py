@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from unskew.audit.crossfit import fit_without_each
+from unskew.audit.crossfit import error_of_mean, fit_without_each, log_losses
 from unskew.audit.reading import Counted
-from unskew.audit.segment_rows import KeptRows
+from unskew.audit.segment_rows import KeptRows, crossfit_by_segment, out_of_fold
 from unskew.audit.segments import Segment, ValueCodes, corrected, segment_cells, segments_of, worst_first
 from unskew.base.plain_text import listed, plain
 from unskew.calibration import Multicalibrated
-from unskew.metrics.limits import LIKELIHOOD_FLOOR
 
 Array = NDArray[np.float64]
 
@@ -120,23 +119,26 @@ def compare_by_segment(
         if not 0 < clicks.sum() < len(clicks):
             return None
     names = list(counted.values)
-    codes = dict(zip(names, kept.code.astype(np.int64), strict=True))
-    found: dict[str, Array] = {"none": kept.score}
+    probabilities: dict[str, Array] = {"none": kept.score}
     if recommended != "none":
         fitted = fit_without_each(recommended, counted.folds)
-        found[recommended] = _out_of_fold(kept, lambda fold, out: fitted[fold].predict(kept.score[out]))
-    found[MULTI] = _multicalibrated(kept, codes)
-    difference = _losses(kept, found[recommended]) - _losses(kept, found[MULTI])
-    total = float(kept.weight.sum())
-    gain = float(kept.weight @ difference / total)
-    error = float(np.sqrt((kept.weight**2) @ (difference - gain) ** 2) / total)
+        probabilities[recommended] = out_of_fold(
+            kept.fold, lambda fold, rows: fitted[fold].predict(kept.score[rows])
+        )
+    multi = Multicalibrated(folds=INNER_FOLDS, exact_below=0)
+    _, probabilities[MULTI] = crossfit_by_segment(multi, kept, names, len(counted.folds))
+    at = np.arange(len(kept.score)), kept.outcome
+    loss = {name: log_losses(p)[at] for name, p in probabilities.items()}
+    difference = loss[recommended] - loss[MULTI]
+    gain = float(kept.weight @ difference / kept.weight.sum())
+    error = error_of_mean(kept.weight, kept.weight**2, difference)
     lines = {
         name: RepairLine(
             name,
-            float(kept.weight @ _losses(kept, p) / kept.weight.sum()),
+            float(kept.weight @ loss[name] / kept.weight.sum()),
             _worst(kept, counted.values, p, tolerance=tolerance, significance=significance),
         )
-        for name, p in found.items()
+        for name, p in probabilities.items()
     }
     better = error > 0 and ndtr(-gain / error) < significance
     return SegmentRepair(
@@ -148,31 +150,6 @@ def compare_by_segment(
         gain_error=error,
         worth_it=bool(better and lines[recommended].worst is not None),
     )
-
-
-def _out_of_fold(kept: KeptRows, predict: Any) -> Array:
-    found = np.empty(len(kept.score))
-    for fold in np.unique(kept.fold):
-        out = np.flatnonzero(kept.fold == fold)
-        found[out] = predict(int(fold), out)
-    return found
-
-
-def _multicalibrated(kept: KeptRows, codes: dict[str, NDArray[np.int64]]) -> Array:
-    def predict(fold: int, out: NDArray[np.intp]) -> Array:
-        fit = kept.fold != fold
-        features, asked = ({name: code[at] for name, code in codes.items()} for at in (fit, out))
-        fitted = Multicalibrated(folds=INNER_FOLDS, exact_below=0).fit(
-            kept.score[fit], kept.outcome[fit], kept.weight[fit], features=features
-        )
-        return fitted.predict(kept.score[out], asked)
-
-    return _out_of_fold(kept, predict)
-
-
-def _losses(kept: KeptRows, probability: Array) -> Array:
-    of_outcome = np.where(kept.outcome == 1, probability, 1 - probability)
-    return np.asarray(-np.log(np.maximum(of_outcome, LIKELIHOOD_FLOOR)))
 
 
 def _worst(

@@ -5,7 +5,7 @@ Which rows are kept follows from their numbers alone, so that batches do not cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from unskew.audit.crossfit import fold_of_rows
 from unskew.base.seeds import splitmix64
 from unskew.base.seeds import stream as seed_stream
+from unskew.calibration import Multicalibrated
 
 MOST_KEPT = 1 << 15
 """Rows of each outcome that are kept; beyond it those left stand for more."""
@@ -87,3 +88,35 @@ class SegmentRows:
         return KeptRows(
             score, outcome, weight * stands_for[outcome], fold, np.stack(codes), int(self._seen.sum())
         )
+
+
+def out_of_fold(
+    fold: NDArray[np.int8], predict: Callable[[int, NDArray[np.int64]], NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Return ``predict(k, rows)`` for the rows of each fold k."""
+    propensity = np.empty(len(fold))
+    for k in np.unique(fold):
+        rows = np.flatnonzero(fold == k)
+        propensity[rows] = predict(int(k), rows)
+    return propensity
+
+
+def crossfit_by_segment(
+    calibrator: Multicalibrated, kept: KeptRows, names: Sequence[str], folds: int
+) -> tuple[list[Multicalibrated], NDArray[np.float64]]:
+    """Fit a calibrator that reads segments without each fold; return the fits, and each row's probability."""
+
+    def features_of(rows: NDArray[Any]) -> dict[str, NDArray[np.int32]]:
+        return {column: code[rows] for column, code in zip(names, kept.code, strict=True)}
+
+    fitted = []
+    for fold in range(folds):
+        rows = kept.fold != fold
+        clone = calibrator.clone().set_params(segments=None)
+        clone.fit(kept.score[rows], kept.outcome[rows], kept.weight[rows], features=features_of(rows))
+        fitted.append(clone)
+
+    def predict(k: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        return fitted[k].predict(kept.score[rows], features_of(rows))
+
+    return fitted, out_of_fold(kept.fold, predict)

@@ -7,7 +7,7 @@ items and clicks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from unskew.audit.audit import DEFAULT_P_MIN
 from unskew.audit.crossfit import FOLDS, fit_without_each, fold_of_rows, merged
 from unskew.audit.reading import read, require_three_columns
+from unskew.audit.segment_rows import crossfit_by_segment, out_of_fold
 from unskew.audit.weights_files import ADDED, added_columns, prepared, require_free, write_with
 from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of
 from unskew.audit.weights_trained import log_of_frame, trained_weighing
@@ -129,7 +130,7 @@ def _calibrated(
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         (scores,) = number_columns(batch, [roles.score])
         fold = fold_of_rows(batch.start, len(scores), folds, seed)
-        return _out_of_fold(fold, lambda k, rows: fitted[k].predict(scores[rows])), fold
+        return out_of_fold(fold, lambda k, rows: fitted[k].predict(scores[rows])), fold
 
     parts = [
         sketch.mapped(calibrator.predict(sketch.points().score))
@@ -139,17 +140,6 @@ def _calibrated(
     calibrated = merged(parts)
     clip = clip_of(calibrated, p_min)
     return RowWeighing(assign, WeightsResult(0, folds, tuple(fitted), merged(sketches), calibrated, clip))
-
-
-def _out_of_fold(
-    fold: NDArray[np.int8], predict: Callable[[int, NDArray[np.int64]], NDArray[np.float64]]
-) -> NDArray[np.float64]:
-    """``predict(k, rows)`` for the rows of each fold k."""
-    propensity = np.empty(len(fold))
-    for k in np.unique(fold):
-        rows = np.flatnonzero(fold == k)
-        propensity[rows] = predict(int(k), rows)
-    return propensity
 
 
 def _require_segments(chosen: Calibrator, segments: Sequence[str]) -> None:
@@ -182,16 +172,7 @@ def _calibrated_by_segment(
     assert counted.sample is not None
     kept, values = counted.sample.rows(), counted.values
 
-    def features_of(rows: NDArray[Any]) -> dict[str, NDArray[np.int32]]:
-        return {column: code[rows] for column, code in zip(values, kept.code, strict=True)}
-
-    fitted, probability = [], np.empty(len(kept.score))
-    for fold in range(folds):
-        others, out = kept.fold != fold, kept.fold == fold
-        clone = chosen.clone().set_params(segments=None)
-        clone.fit(kept.score[others], kept.outcome[others], kept.weight[others], features=features_of(others))
-        probability[out] = clone.predict(kept.score[out], features_of(out))
-        fitted.append(clone)
+    fitted, probability = crossfit_by_segment(chosen, kept, list(values), folds)
 
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         (scores,) = number_columns(batch, [roles.score])
@@ -201,7 +182,7 @@ def _calibrated_by_segment(
         def predict(k: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
             return fitted[k].predict(scores[rows], {name: code[rows] for name, code in codes.items()})
 
-        return _out_of_fold(fold, predict), fold
+        return out_of_fold(fold, predict), fold
 
     calibrated = CalibrationSketch.of(score=probability, outcome=kept.outcome, weight=kept.weight)
     clip = clip_of(calibrated, p_min)

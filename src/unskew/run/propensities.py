@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.audit.actions import Moments, judged_actions
+from unskew.audit.actions import audit_actions
 from unskew.base.errors import ParameterError
 from unskew.base.estimator import require
 from unskew.base.progress import Progress
@@ -147,7 +148,8 @@ def _known(config: Config, protocol: Protocol, dataset: Dataset) -> RunPropensit
     column = str(log.known_propensity)
     p = log.columns[column]
     clip = resolve_clip(protocol.clip, propensity=p)
-    judged = judged_actions(Moments.of(p), (), score=column, actions=log.actions or log.n_items)
+    judged = audit_actions(pa.table({column: p}), score=column, actions=log.actions or log.n_items)
+    judged = replace(judged, files=())
     weights = weight_diagnostics(propensity=p, p_min=clip, population_size=log.population_size)
     names = ("weight_check", "effective_sample_size", "clipped", "clipped_mass")
     labels = [
