@@ -74,16 +74,16 @@ class SegmentRepair:
         with_what = "the scores as they are" if self.beside == "none" else self.beside
         figures = f"held-out NLL {after.nll:.5f} against {before.nll:.5f} with {with_what}"
         over = listed(map(plain, self.columns))
-        if not self.worth_it:
+        if before.worst is None or not self.worth_it:
             honest = "" if before.worst else f"no segment is off with {with_what}; "
             return (
                 f"Multicalibrated over {over} is not worth it: {honest}{figures} (a difference with a"
                 f" standard error of {self.gain_error:.1g})."
             )
-        mended = _mended(before.worst, after.worst, with_what)
+        left = f"the weights of {_off(after.worst)} at worst" if after.worst else "no segment is off"
         return (
             f"Multicalibrated over {over} is worth it: {figures} (lower by {self.gain:.2g} ±"
-            f" {self.gain_error:.1g}), and {mended}."
+            f" {self.gain_error:.1g}), and {left}; with {with_what} the weights of {_off(before.worst)}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,11 +97,6 @@ class SegmentRepair:
                 for line in self.lines
             ],
         }
-
-
-def _mended(before: Segment | None, after: Segment | None, with_what: str) -> str:
-    left = "no segment is off" if after is None else f"the weights of {_off(after)} at worst"
-    return left if before is None else f"{left}; with {with_what} the weights of {_off(before)}"
 
 
 def _off(segment: Segment) -> str:

@@ -119,27 +119,35 @@ def _calibrated(
     p_min: Clip,
     progress: Progress,
 ) -> RowWeighing:
-    """Scores that are there, calibrated out of fold."""
-    if roles.segments:
-        return _calibrated_by_segment(
-            files, roles, chosen, folds=folds, seed=seed, p_min=p_min, progress=progress
-        )
-    sketches = read(files, roles, folds=folds, seed=seed, progress=progress).folds
-    fitted = fit_without_each(chosen, sketches)
+    """Return the weighing of scores that are there, calibrated out of fold."""
+    counted = read(files, roles, folds=folds, seed=seed, most_kept=MOST_KEPT, progress=progress)
+    values, fitted = counted.values, list[Any]()
+    if counted.sample is None:
+        fitted += fit_without_each(chosen, counted.folds)
+        pairs = [pair for pair in zip(counted.folds, fitted, strict=True) if pair[0].rows]
+        calibrated = merged([sketch.mapped(q.predict(sketch.points().score)) for sketch, q in pairs])
+    else:
+        assert isinstance(chosen, Multicalibrated)
+        kept = counted.sample.rows()
+        by_segment, probability = crossfit_by_segment(chosen, kept, list(values), folds)
+        fitted += by_segment
+        calibrated = CalibrationSketch.of(score=probability, outcome=kept.outcome, weight=kept.weight)
 
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         (scores,) = number_columns(batch, [roles.score])
         fold = fold_of_rows(batch.start, len(scores), folds, seed)
-        return out_of_fold(fold, lambda k, rows: fitted[k].predict(scores[rows])), fold
+        codes = {name: of_name.codes(batch.record.column(name)) for name, of_name in values.items()}
 
-    parts = [
-        sketch.mapped(calibrator.predict(sketch.points().score))
-        for sketch, calibrator in zip(sketches, fitted, strict=True)
-        if sketch.rows
-    ]
-    calibrated = merged(parts)
+        def predict(k: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+            features = [{name: code[rows] for name, code in codes.items()}] if codes else []
+            return np.asarray(fitted[k].predict(scores[rows], *features))
+
+        return out_of_fold(fold, predict), fold
+
     clip = clip_of(calibrated, p_min)
-    return RowWeighing(assign, WeightsResult(0, folds, tuple(fitted), merged(sketches), calibrated, clip))
+    return RowWeighing(
+        assign, WeightsResult(0, folds, tuple(fitted), merged(counted.folds), calibrated, clip)
+    )
 
 
 def _require_segments(chosen: Calibrator, segments: Sequence[str]) -> None:
@@ -153,41 +161,6 @@ def _require_segments(chosen: Calibrator, segments: Sequence[str]) -> None:
         chosen.reads_features or not segments,
         f"{chosen.name} reads scores alone: segments have no effect",
         "leave them out, or use multicalibrated",
-    )
-
-
-def _calibrated_by_segment(
-    files: Sequence[Source],
-    roles: Roles,
-    chosen: Calibrator,
-    *,
-    folds: int,
-    seed: int,
-    p_min: Clip,
-    progress: Progress,
-) -> RowWeighing:
-    """Scores that are there, calibrated out of fold by a calibrator that reads segments."""
-    assert isinstance(chosen, Multicalibrated)
-    counted = read(files, roles, folds=folds, seed=seed, most_kept=MOST_KEPT, progress=progress)
-    assert counted.sample is not None
-    kept, values = counted.sample.rows(), counted.values
-
-    fitted, probability = crossfit_by_segment(chosen, kept, list(values), folds)
-
-    def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
-        (scores,) = number_columns(batch, [roles.score])
-        fold = fold_of_rows(batch.start, len(scores), folds, seed)
-        codes = {name: of_name.codes(batch.record.column(name)) for name, of_name in values.items()}
-
-        def predict(k: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-            return fitted[k].predict(scores[rows], {name: code[rows] for name, code in codes.items()})
-
-        return out_of_fold(fold, predict), fold
-
-    calibrated = CalibrationSketch.of(score=probability, outcome=kept.outcome, weight=kept.weight)
-    clip = clip_of(calibrated, p_min)
-    return RowWeighing(
-        assign, WeightsResult(0, folds, tuple(fitted), merged(counted.folds), calibrated, clip)
     )
 
 
