@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from unskew.audit.segments import NORMAL_95
 from unskew.audit.verdict import HEADLINES, counted, percent, round_up, short
 from unskew.base.errors import DataError
 from unskew.base.estimator import require_whole
@@ -16,9 +17,6 @@ from unskew.base.tables import sources
 from unskew.data.stream import FileBatch, located, number_columns, stream, tracked
 from unskew.metrics.judgement import SIGNIFICANCE, TOLERANCE, MeanJudgement, judge_mean, require_limits
 from unskew.metrics.limits import SMALLEST
-
-NORMAL_95 = 1.96
-"""Standard deviations on either side that hold 95 % of a normal law."""
 
 
 @dataclass(frozen=True)

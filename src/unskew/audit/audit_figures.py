@@ -97,16 +97,14 @@ class WeightFigures:
 
 def errors(sketch: CalibrationSketch, *, seed: int = 0) -> dict[str, ErrorFigure]:
     """ECE and WCE, each with interval and floor."""
-    infinite = has_infinite_weight(sketch)
-    found = {}
+    figures = {}
     for name, value in (("ece", ece(sketch=sketch)), ("wce", wce(sketch=sketch))):
         floor = noise_floor(sketch=sketch, metric=name, seed=seed)  # type: ignore[arg-type]
-        if infinite and name == "wce":
-            found[name] = ErrorFigure(value, None, None, floor)
-            continue
-        limits = interval(metric=name, sketch=sketch, resamples=RESAMPLES, seed=seed)  # type: ignore[arg-type]
-        found[name] = ErrorFigure(value, limits.low, limits.high, floor)
-    return found
+        figures[name] = ErrorFigure(value, None, None, floor)
+        if name == "ece" or not has_infinite_weight(sketch):
+            limits = interval(metric=name, sketch=sketch, resamples=RESAMPLES, seed=seed)  # type: ignore[arg-type]
+            figures[name] = ErrorFigure(value, limits.low, limits.high, floor)
+    return figures
 
 
 def regions(sketch: CalibrationSketch, *, tolerance: float, bins: int = DEFAULT_WEIGHT_BINS) -> list[Region]:

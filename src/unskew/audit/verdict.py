@@ -119,7 +119,7 @@ def direction(ratio: float) -> str:
     if ratio == 0:
         return "overstated beyond measure (not one came)"
     word, factor = ("overstated", 1 / ratio) if ratio < 1 else ("understated", ratio)
-    return f"{word} by a factor {_factor(factor)}"
+    return f"{word} by a factor {short(factor) if factor >= 1.1 else f'{factor:.3g}'}"
 
 
 def weights_off(ratio: float) -> str:
@@ -136,10 +136,6 @@ def place(region: Region) -> str:
     if region.high is None:
         return f"above {short(region.low)}"
     return f"between {short(region.low)} and {short(region.high)}"
-
-
-def _factor(factor: float) -> str:
-    return short(factor) if factor >= 1.1 else f"{factor:.3g}"
 
 
 def _praise(result: AuditResult, clicks: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -123,33 +123,20 @@ def truth_report(
     constant = np.ones_like(p)
     naive = _compare(
         ideal,
-        estimate=naive_estimate(click=click, error=e),
-        bias=snips_bias(propensity_true=p, propensity_used=constant, error=e).signed,
-        variance=snips_variance(propensity_true=p, propensity_used=constant, error=e),
+        naive_estimate(click=click, error=e),
+        snips_bias(propensity_true=p, propensity_used=constant, error=e).signed,
+        snips_variance(propensity_true=p, propensity_used=constant, error=e),
     )
     ips = {}
     for name, q in propensities.items():
         split = split_bias(propensity_true=p, propensity_used=q, error=e, bins=bins)
-        ips[name] = _compare(
-            ideal,
-            estimate=ips_estimate(click=click, propensity=q, error=e),
-            bias=split.total,
-            variance=ips_variance(propensity_true=p, propensity_used=q, error=e),
-            snips=snips_estimate(click=click, propensity=q, error=e),
-            split=split,
-        )
+        variance = ips_variance(propensity_true=p, propensity_used=q, error=e)
+        truth = _compare(ideal, ips_estimate(click=click, propensity=q, error=e), split.total, variance)
+        ips[name] = replace(truth, snips=snips_estimate(click=click, propensity=q, error=e), split=split)
     return TruthReport(ideal=ideal, naive=naive, ips=ips)
 
 
-def _compare(
-    ideal: float,
-    *,
-    estimate: float,
-    bias: float,
-    variance: float,
-    snips: float | None = None,
-    split: BiasSplit | None = None,
-) -> EstimateTruth:
+def _compare(ideal: float, estimate: float, bias: float, variance: float) -> EstimateTruth:
     standard_error = float(np.sqrt(variance))
     return EstimateTruth(
         estimate=estimate,
@@ -157,6 +144,4 @@ def _compare(
         bias=bias,
         standard_error=standard_error,
         standard_errors_off=(estimate - ideal) / standard_error if standard_error > 0 else None,
-        snips=snips,
-        split=split,
     )
