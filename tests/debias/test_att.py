@@ -10,7 +10,6 @@ from contracts.small_setting import WIDE, clicked_batch, full_batch, small_setti
 from unskew.base.errors import ParameterError
 from unskew.debias import ATT, IPS, Naive, Setting
 from unskew.learners import NeuMF
-from unskew.training import ShuffledRows
 
 OBSERVED, FULL = clicked_batch(), full_batch()
 
@@ -92,23 +91,6 @@ def test_pre_training_is_naive_for_the_predictor_and_ips_for_its_teachers():
         setting.networks[tower].towers = (tower,)
         torch.testing.assert_close(losses[(tower,)](setting, OBSERVED, FULL), expected)
     assert [step.trains for step in pseudo.passes[0].steps] == [("prediction", "first", "second")]
-
-
-def test_the_three_see_different_batches_and_the_predictor_those_of_every_method(monkeypatch):
-    orders: list[tuple[int, ...]] = []
-    made = ShuffledRows.__post_init__
-
-    def spy(self: ShuffledRows) -> None:
-        orders.append(tuple(self.seeds))
-        made(self)
-
-    monkeypatch.setattr(ShuffledRows, "__post_init__", spy)
-    data = us.load("synthetic", n_users=20, n_items=30)
-    Naive(backbone=WIDE, epochs=1).fit(data.train)
-    ATT(backbone=WIDE, epochs=1, pseudo_epochs=1).fit(data.train, propensity=data.truth.propensity)
-    naive, zero, one, two, pseudo = orders
-    assert naive == zero == pseudo
-    assert len({zero, one, two}) == 3
 
 
 def test_the_third_model_is_the_one_that_predicts():

@@ -62,34 +62,14 @@ def test_the_level_of_both_together_is_set_and_the_order_stays(models, both, dat
     assert models[1].recalibration_ is None
 
 
-def test_it_is_exported_as_one_graph(both, data, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    us.export_onnx(both, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
-    user, item = both.users_.ids[:5], both.items_.ids[:5]
-    names = [each.name for each in session.get_inputs()]
-    asked = {name: np.asarray(ids, dtype=np.int64) for name, ids in zip(names, (user, item), strict=True)}
-    answer = session.run(None, asked)[0]
-    expected = both.predict_pairs_each(user, item).mean(axis=0)
-    np.testing.assert_allclose(answer, expected, rtol=1e-5)
-
-
-def test_models_of_other_seeds_do_not_go_together(models, data):
-    other = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(data.train, seeds=[5], device="cpu")
-    with pytest.raises(
-        ParameterError, match="were not trained with the same seeds, ids, features and held-out clicks"
-    ):
-        models[0].with_beside(other)
-
-
-def test_models_of_other_ids_do_not_go_together(models):
-    log = us.load("synthetic", n_users=20, n_items=20, density=0.3).train
-    other = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log, seeds=2, device="cpu")
-    with pytest.raises(
-        ParameterError, match="were not trained with the same seeds, ids, features and held-out clicks"
-    ):
-        models[0].with_beside(other)
+def test_models_of_other_seeds_or_ids_do_not_go_together(models, data):
+    other_ids = us.load("synthetic", n_users=20, n_items=20, density=0.3).train
+    for log, seeds in ((data.train, [5]), (other_ids, 2)):
+        other = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log, seeds=seeds, device="cpu")
+        with pytest.raises(
+            ParameterError, match="were not trained with the same seeds, ids, features and held-out clicks"
+        ):
+            models[0].with_beside(other)
 
 
 def test_three_count_alike_are_saved_and_exported(models, data, tmp_path):

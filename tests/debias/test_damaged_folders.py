@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,13 +18,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import unskew as us
-from unskew.base.errors import NotFittedError, RunFolderError
+from unskew.base.errors import RunFolderError
 from unskew.base.manifest import FOR_PEOPLE, MANIFEST, write_manifest
-from unskew.data import Schema
 from unskew.debias.storage import write_models
-from unskew.learners import BatchEnsemble
 from unskew.offpolicy.run_folder import compare_run
-from unskew.propensity.storage import save_propensity, write_propensity
+from unskew.propensity.storage import write_propensity
 from unskew.training.saved import write_config
 
 
@@ -162,18 +159,6 @@ def test_digests_are_those_of_sha256sum(folder):
     for name, of_file in told.items():
         content = (folder / name).read_bytes()
         assert of_file == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-
-
-def test_a_propensity_alone_is_saved_and_loaded_and_replaced_only_on_request(folder, tmp_path):
-    propensity = us.load_propensity(folder)
-    save_propensity(propensity, tmp_path / "p")
-    loaded = us.load_propensity(tmp_path / "p")
-    np.testing.assert_array_equal(loaded.predict_matrix_each(), propensity.predict_matrix_each())
-    with pytest.raises(RunFolderError, match="overwrite"):
-        save_propensity(propensity, tmp_path / "p")
-    with pytest.raises(NotFittedError):
-        save_propensity(us.Propensity(), tmp_path / "q")
-    assert not (tmp_path / "q").exists()
 
 
 @pytest.mark.parametrize(
@@ -388,20 +373,6 @@ def test_a_vocabulary_of_more_rows_than_the_model_has_is_refused_by_its_declared
             writer.write_table(pa.table([pa.nulls(1_000_000, schema.field("id").type)], schema=schema))
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)
     refused(folder, "users.parquet", "10000000 ids, where schema.json says 12")
-
-
-@pytest.mark.parametrize("backbone", [us.MF(), us.NeuMF(), us.MF(dim=3)])
-@pytest.mark.parametrize("members", [None, 2])
-def test_networks_have_the_same_shapes_where_nothing_is_held(backbone, members):
-    chosen = backbone if members is None else BatchEnsemble(base=backbone, members=members)
-    towers = ("click", "conversion")
-    network = chosen.build(Schema.of_ids(7, 5), [1, 2, 3], towers)
-    with torch.device("meta"):
-        shapes = chosen.build(Schema.of_ids(7, 5), [1, 2, 3], towers).state_dict()
-    assert {key: value.shape for key, value in network.state_dict().items()} == {
-        key: value.shape for key, value in shapes.items()
-    }
-    assert all(value.is_meta for value in shapes.values())
 
 
 @pytest.mark.parametrize("where", ["hashlib.file_digest", "pathlib.Path.read_text"])

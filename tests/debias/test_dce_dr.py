@@ -11,7 +11,6 @@ import unskew as us
 from contracts.click_world import ITEMS, SEEDS, World, ce, deep
 from unskew import DCEDR
 from unskew.base.errors import ParameterError
-from unskew.debias.dce_dr import given_logit
 
 MAPS = 3
 
@@ -79,32 +78,6 @@ def test_experts_learn_the_likelihood_of_clicks_and_the_weighted_one_of_conversi
         np.testing.assert_allclose(found, conversions, rtol=1e-6)
 
 
-def test_noise_is_new_in_each_batch_and_each_replica_has_its_own(world):
-    losses = [
-        world.method.propensity_loss(world.setting, world.observed, world.full).detach() for _ in range(2)
-    ]
-    assert (losses[0] != losses[1]).all()
-    uniform = world.networks["propensity_gates"].noise.uniform((2, 4000, 3), torch.float64)
-    assert ((uniform > 0) & (uniform < 1)).all()
-    np.testing.assert_allclose(uniform.mean((1, 2)), 0.5, atol=0.02)
-    np.testing.assert_allclose(uniform.var((1, 2)), 1 / 12, atol=0.005)
-    assert abs(float(torch.corrcoef(uniform.reshape(2, -1))[0, 1])) < 0.04
-
-
-@pytest.mark.parametrize(
-    ("loss", "trains"),
-    [
-        ("loss", {"prediction"}),
-        ("imputation_loss", {"imputation"}),
-        ("propensity_loss", {"propensity_maps", "propensity_gates"}),
-        ("imputed_loss", {"imputed_maps", "imputed_gates"}),
-    ],
-)
-def test_every_step_trains_its_own_networks_alone(world, loss, trains):
-    gradients = world.gradients(getattr(world.method, loss)(world.setting, world.observed, world.full))
-    assert {name.split("/")[0] for name, size in gradients.items() if size > 0} == trains
-
-
 def test_one_expert_at_its_start_is_dr_jl():
     world = World(deep(DCEDR, experts=1, p_min=1e-6))
     host = World(deep(us.DRJL, p_min=1e-6))
@@ -164,9 +137,3 @@ def test_what_cannot_be_is_refused(world):
     rows = np.full(len(world.log), 0.3)
     with pytest.raises(ParameterError, match="needs propensities on every pair"):
         DCEDR().fit(world.log, propensity=rows)
-
-
-def test_propensities_of_zero_and_one_have_finite_logits(world):
-    assert torch.isfinite(given_logit(world.observed)).all()
-    edge = us.debias.Batch(world.observed.rows, world.observed.conversion, torch.tensor([[0.0, 1.0]]))
-    assert torch.isfinite(given_logit(edge)).all()

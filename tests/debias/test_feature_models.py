@@ -126,12 +126,6 @@ def test_saved_and_loaded_they_predict_the_same_to_the_last_bit(model, propensit
         assert after.encoders_.schema == before.encoders_.schema
 
 
-def test_a_seed_is_the_same_alone_and_among_others(model, known, propensity, strangers):
-    alone = us.IPS(backbone=DCN, **QUICK).fit(known, propensity=propensity.predict_each(known)[1], seeds=[1])
-    each = model.predict_each(strangers)[1]
-    np.testing.assert_allclose(alone.predict_each(strangers)[0], each, atol=2e-4)
-
-
 @pytest.mark.parametrize("name", ["naive", "snips", "dr", "mrdr", "esmm", "escm2-ips", "multi-dr", "kb-ips"])
 def test_every_family_of_methods_reads_features(name, known, propensity, strangers):
     from unskew.debias import make_method
@@ -178,21 +172,3 @@ def test_predictions_start_at_the_rate_of_the_weighted_clicks(known, backbone):
         each = model.predict_each(log).mean(axis=1)
         assert np.abs(np.log(each / rate)).max() < 0.4, "one half would be 1.6 and more away"
         assert rate < 0.1
-
-
-def test_in_the_synthetic_world_new_users_are_ranked_better_than_by_popularity():
-    fields = ["country", "age", "interests", "category", "brand", "price", "tags", "device", "discount"]
-    world = {"n_rows": 60_000, "n_users": 3_000, "n_items": 150, "test_rows": 10_000, "conversion_rate": 0.2}
-    data = us.load("impressions", **world, features=fields)
-    small = {"learning_rate": 3e-3, "batch_size": 256, "patience": 2}
-    model = us.Naive(backbone=us.DCN(dim=8, layers=(32,)), **small).fit(data.train)
-    train, test = data.train, data.test
-    new = ~np.isin(test.users.ids[test.user], train.users.ids[np.unique(train.user)])
-    outcome = data.row_truth["test"]["would_convert"][new]
-    assert new.sum() > 500
-    clicks = train.take(train.click == 1)
-    item = clicks.items.ids[clicks.item]
-    rates = {each: clicks.conversion[item == each].mean() for each in np.unique(item)}
-    popularity = [rates.get(each, clicks.conversion.mean()) for each in test.items.ids[test.item[new]]]
-    of_items = roc_auc_score(outcome, popularity)
-    assert roc_auc_score(outcome, model.predict(test)[new]) > of_items + 0.02

@@ -74,15 +74,6 @@ def test_fields_of_what_reads_ids_alone_are_refused(kind):
         kind(fields=("price",)).fit(log_of(table()))
 
 
-def test_propensities_without_a_network_read_their_own_too():
-    log = log_of(table())
-    moved = log_of(table().set_column(7, "position", [(table()["position"].to_numpy() + 1) % 5]))
-    chosen = us.Propensity(backbone=us.Linear(), crossfit=2, fields=("-position",)).fit(log)
-    assert (chosen.predict(moved) == chosen.predict(log)).all()
-    everything = us.Propensity(backbone=us.Linear(), crossfit=2).fit(log)
-    assert (everything.predict(moved) != everything.predict(log)).any()
-
-
 def test_an_unknown_field_is_refused_before_training():
     with pytest.raises(ParameterError, match="there is no feature 'colour'"):
         us.Naive(backbone=us.MLP(), fields=("colour",)).fit(log_of(table()))

@@ -47,22 +47,6 @@ def test_every_set_gets_the_models_that_fit_alone_gives(name, data, propensities
             assert model.click_propensity_["raw"]["ece"] == pytest.approx(figures["raw"]["ece"], rel=1e-3)
 
 
-@pytest.mark.parametrize("name", EVERY_PART)
-def test_dropout_draws_the_masks_of_fit_alone(name, data, propensities):
-    # Two epochs: masks that differ move predictions by .002 and more, rounding not yet by a thousandth of it.
-    quick = {"epochs": 2, "patience": None, "batch_size": 256, "learning_rate": 0.01}
-    quick |= short_stages(METHODS[name])
-
-    def method(dropout):
-        return make_method(name, backbone=us.NeuMF(dropout=dropout), **quick)
-
-    many = method(0.3).fit_many(data.train, propensities=propensities, seeds=[3, 5], device="cpu")
-    given = {"propensity": propensities["b"], "seeds": [3, 5], "device": "cpu"}
-    alone, without = (method(rate).fit(data.train, **given).predict_each(data.test) for rate in (0.3, 0.0))
-    assert np.abs(without / alone - 1).max() > 1e-3
-    np.testing.assert_allclose(many["b"].predict_each(data.test), alone, rtol=1e-5)
-
-
 def test_the_validation_loss_is_that_of_the_weights_that_were_kept(data):
     model = us.Naive(backbone=us.MF(dim=4), epochs=30, patience=3, learning_rate=0.05)
     model.fit(data.train, seeds=3, device="cpu")

@@ -43,22 +43,6 @@ def test_the_propensity_loss_of_gpl_is_its_formula(over):
     np.testing.assert_allclose(loss.detach(), expected, rtol=1e-6)
 
 
-def test_each_step_of_gpl_trains_its_network_alone_with_the_others_fixed():
-    world = World(deep(GPL), given=False)
-    with torch.no_grad():
-        world.method.before_imputation(world.setting)
-    for loss, trained in (
-        (world.method.propensity_loss, "click"),
-        (world.method.imputation_loss, "imputation"),
-        (world.method.loss, "prediction"),
-    ):
-        sizes = world.gradients(loss(world.setting, world.observed, world.full))
-        for name, size in sizes.items():
-            if not name.startswith(trained):
-                assert size == 0.0, f"{loss.__name__} moves {name}"
-        assert sum(sizes.values()) > 0
-
-
 def test_gpl_trains_its_prediction_as_mrdr_does_with_the_same_propensities():
     world = World(deep(GPL, calibration="report-only", p_min=1e-6, copy="none"), given=False)
     mrdr = World(deep(us.MRDR, copy="none"))

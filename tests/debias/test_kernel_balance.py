@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import unskew as us
-from contracts.small_setting import WIDE, clicked_batch, full_batch, small_setting, trained_by
+from contracts.small_setting import WIDE, clicked_batch, full_batch, small_setting
 from unskew import losses
 from unskew.base.errors import ParameterError
 from unskew.debias import DRJL, KBDR, KBIPS, SNIPS, Batch, Setting
@@ -113,20 +113,6 @@ def test_embeddings_that_all_coincide_give_finite_losses():
     assert not embeddings(setting, OBSERVED).requires_grad
 
 
-@pytest.mark.parametrize(("kind", "others"), [(KBIPS, {}), (KBDR, {"imputation": False})])
-def test_weights_train_in_their_step_alone(kind: type[Balancing], others: dict[str, bool]):
-    method, setting = balancing(kind)
-    alone = {"prediction": False, **others, "weight": True}
-    assert trained_by(method.balance.loss, setting, OBSERVED, FULL) == alone
-    assert trained_by(method.loss, setting, OBSERVED, FULL) == {"prediction": True, **others, "weight": False}
-
-
-def test_the_imputer_of_kb_dr_trains_alone():
-    method, setting = balancing(KBDR, normalise_weights=False)
-    trained = trained_by(method.imputation_loss, setting, OBSERVED, FULL)
-    assert trained == {"prediction": False, "imputation": True, "weight": False}
-
-
 def test_training_the_weights_balances_what_wrong_propensities_leave_unbalanced():
     """Clicks lean towards some pairs, the given propensity is constant; weights make up for it."""
     method, setting = balancing(gamma=100.0, tolerance=0.0, anchors=5)
@@ -143,21 +129,6 @@ def test_training_the_weights_balances_what_wrong_propensities_leave_unbalanced(
         optimiser.step()
     after = gaps(setting, method, observed, FULL).abs().sum(1)
     assert bool((after < 0.2 * before).all()), (before, after)
-
-
-def test_without_balance_entropy_drives_the_weights_towards_one():
-    method, setting = balancing(gamma=0.0)
-    before = method.balance.loss(setting, OBSERVED, FULL).detach()
-    optimiser = torch.optim.Adam(setting.networks["weight"].parameters(), lr=0.05)
-    for _ in range(300):
-        optimiser.zero_grad()
-        method.balance.loss(setting, OBSERVED, FULL).sum().backward()
-        optimiser.step()
-    assert bool((method.balance.loss(setting, OBSERVED, FULL) < 0.4 * before).all())
-    weight = setting.density / method.balance.weighed(setting, OBSERVED).propensity
-    assert float(weight.std()) < 0.5 * float(
-        losses.balancing_weight(torch.zeros(2, 20), OBSERVED.propensity).std()
-    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import unskew as us
 from contracts.stages import short_stages
 from unskew.base.errors import CollapseWarning, ParameterError, RunFolderError
 from unskew.base.manifest import write_manifest
-from unskew.base.seeds import Replica, replicas_of, stream
 from unskew.debias import METHODS, make_method
 from unskew.training.ensemble import combined
 
@@ -41,12 +40,6 @@ def fitted(data, propensity):
 
 def ips(**more) -> us.IPS:
     return us.IPS(**{"backbone": us.MF(dim=4, init_std=0.3), **QUICK, "learning_rate": 0.02, **more})
-
-
-def test_the_first_member_of_a_seed_is_the_seed_and_all_are_distinct():
-    replicas = replicas_of((3, 5), 2)
-    assert replicas == (Replica(3, 0, 0), Replica(3, 1, 1), Replica(5, 0, 0), Replica(5, 1, 1))
-    assert [each.own for each in replicas] == [3, stream(3, "member", 1), 5, stream(5, "member", 1)]
 
 
 def test_the_model_is_the_mean_logit_of_its_members():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -188,19 +186,6 @@ def test_log_of_not_both_is_right_and_stays_finite_where_the_product_rounds_to_o
     assert far.grad.item() == pytest.approx(-1.0)
 
 
-def test_a_mean_over_d_does_not_depend_on_how_the_batch_of_d_is_drawn():
-    world = World(deep(ESMM))
-    tasks = Tasks.read(world.setting, world.observed, world.full)
-    whole = losses.click_loss(tasks.of("click"), **tasks.space)
-    random, means = np.random.default_rng(5), []
-    for _ in range(400):
-        cells = world.data.full(world.positions(random.integers(len(CELLS), size=60)))
-        tasks = Tasks.read(world.setting, world.observed, cells)
-        means.append(losses.click_loss(tasks.of("click"), **tasks.space).detach().numpy())
-    error = np.std(means, axis=0) / np.sqrt(len(means))
-    assert (np.abs(np.mean(means, axis=0) - whole.detach().numpy()) < 4 * error).all()
-
-
 def test_as_published_v2_squares_the_balance_of_the_whole_batch():
     world = World(as_published(deep(IPSV2), OfficialV2))
     p, prediction, o = world.read("click"), world.read("prediction"), world.click
@@ -214,29 +199,6 @@ def test_as_published_v2_squares_the_balance_of_the_whole_batch():
 def imbalance_of(tasks: Tasks) -> torch.Tensor:
     """Clipped as the worlds of these tests are: at 1e-6."""
     return losses.imbalance(tasks.of("prediction"), tasks.of("click"), p_min=1e-6, **tasks.space)
-
-
-def test_over_many_batches_the_squared_balance_is_the_square_of_its_mean():
-    """And the square of a batch's balance is not: it has the variance on top."""
-    world = World(deep(IPSV2, p_min=1e-6))
-    tasks = Tasks.read(world.setting, world.observed, world.full, "prediction")
-    truth = imbalance_of(tasks).square().detach()
-    random, draws = torch.Generator().manual_seed(4), 20_000
-    clicks, cells = (
-        torch.randint(size, (draws, 24), generator=random) for size in (len(world.clicked), len(CELLS))
-    )
-    drawn = Tasks(
-        observed={name: logit.detach()[:, clicks] for name, logit in tasks.observed.items()},
-        full={name: logit.detach()[:, cells] for name, logit in tasks.full.items()},
-        unclicked=tasks.unclicked[:, cells],
-        density=tasks.density,
-    )
-    setting = replace(world.setting, floor=world.setting.floor.unsqueeze(-1))
-    squares = imbalance_of(drawn).square()
-    for found, unbiased in ((world.method.squared_imbalance(setting, drawn), True), (squares, False)):
-        distance = (found.mean(1) - truth) / (found.std(1) / draws**0.5)
-        assert bool((distance.abs() < 4).all()) is unbiased
-        assert bool((distance > 8).all()) is not unbiased
 
 
 def test_a_batch_of_one_row_is_both_halves_and_stays_finite():

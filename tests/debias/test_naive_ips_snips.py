@@ -72,14 +72,6 @@ def test_snips_does_not_care_for_a_common_factor_and_ips_does(setting, factor):
     torch.testing.assert_close(scaled_ips, ips / factor, rtol=1e-12, atol=0)
 
 
-def test_propensities_receive_no_gradient_as_they_are_plain_numbers(setting):
-    for kind in (us.IPS, us.SNIPS):
-        assert "propensity" in kind.detached
-        given = batch(varied())
-        kind().loss(setting, given, given).sum().backward()
-        assert not given.propensity.requires_grad
-
-
 @pytest.fixture(scope="module")
 def world():
     return us.load("synthetic", n_users=80, n_items=50, density=0.15, seed=6)
@@ -97,23 +89,7 @@ def test_training_with_constant_propensities_is_training_the_naive_model(world, 
     np.testing.assert_allclose(constant, naive, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [us.Naive, us.IPS, us.SNIPS])
-def test_each_epoch_lowers_the_training_loss_at_first(world, kind):
-    p = world.truth.propensity if kind.needs_propensity else None
-    history = small(kind, patience=None).fit(world.train, propensity=p, seeds=3).history_
-    (trained,) = history.train.values()
-    assert (np.diff(trained[:3], axis=0) < 0).all()
-
-
 class TestValidation:
-    def test_it_is_a_share_of_the_clicks_by_each_seed_itself(self, world):
-        model = small(us.Naive, epochs=1, patience=None, validation_share=0.2)
-        validation = model.fit(world.train, seeds=[5, 6]).history_.validation
-        alone = small(us.Naive, epochs=1, patience=None, validation_share=0.2)
-        assert alone.fit(world.train, seeds=[6]).history_.validation[0][0] == pytest.approx(
-            validation[0][1], abs=1e-6
-        )
-
     def test_without_a_share_nothing_is_held_out_and_all_epochs_are_trained(self, world):
         model = small(us.Naive, validation_share=0.0, patience=2).fit(world.train)
         assert model.history_.validation == []

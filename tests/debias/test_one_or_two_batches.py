@@ -98,18 +98,12 @@ CASES: dict[str, Case] = {
     "imputation by ce": _imputation("dr_jl_imputation", loss="ce"),
     "click_loss": lambda d: losses.click_loss(d.both(d.click_logit), **d.cells),
     "esmm": lambda d: losses.esmm(d.known(d.r), d.both(d.logit), d.both(d.click_logit), **d.cells),
-    **{
-        name: lambda d, name=name: getattr(losses, name)(
-            d.known(d.r), d.both(d.logit), d.known(d.p), d.both(d.click_logit), **d.cells
-        )
-        for name in ("escm2_ips",)
-    },
-    **{
-        name: lambda d, name=name: getattr(losses, name)(
-            d.known(d.r), d.both(d.logit), d.known(d.p), d.both(d.output), d.both(d.click_logit), **d.cells
-        )
-        for name in ("escm2_dr",)
-    },
+    "escm2_ips": lambda d: losses.escm2_ips(
+        d.known(d.r), d.both(d.logit), d.known(d.p), d.both(d.click_logit), **d.cells
+    ),
+    "escm2_dr": lambda d: losses.escm2_dr(
+        d.known(d.r), d.both(d.logit), d.known(d.p), d.both(d.output), d.both(d.click_logit), **d.cells
+    ),
     "ips_v2": lambda d: losses.ips_v2(
         d.known(d.r), d.both(d.logit), d.known(d.p), d.both(d.click_logit), balance_weight=0.0, **d.cells
     ),

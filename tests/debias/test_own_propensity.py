@@ -8,12 +8,12 @@ import torch
 from scipy.special import logit
 
 import unskew as us
-from contracts.click_world import CELLS, ITEMS, JOINT, SEEDS, World, deep
-from unskew import DDPO, DRV2, ESMM, GPL, IPSV2, MF, MultiDR, MultiIPW, NeuMF
+from contracts.click_world import CELLS, ITEMS, SEEDS, World, deep
+from unskew import DDPO, DRV2, ESMM, GPL, IPSV2, MF, MultiDR, MultiIPW
 from unskew.base.errors import ParameterError
 from unskew.debias import Setting
 from unskew.debias.setting import Observed
-from unskew.debias.towers import PlattMap, Tasks
+from unskew.debias.towers import Tasks
 from unskew.metrics import ece
 from unskew.training.held_out import HeldOut
 from unskew.training.inference import logits
@@ -44,26 +44,6 @@ def test_a_tenth_of_the_clicks_calibrates_and_another_evaluates_neither_trains()
             seen.setdefault(replica, []).extend(kept)
     for replica, numbers in seen.items():
         assert sorted(numbers) == CELLS[~trains[replica]].tolist()
-
-
-def test_the_map_keeps_the_base_rate_of_calibration_cells_after_the_first_epoch():
-    world = World(deep(MultiIPW, click_warm_up=0), given=False)
-    world.shift_clicks(1.5)
-    cells = world.setting.held_out.calibration
-
-    def off() -> torch.Tensor:
-        gap = cells.weight * (world.method.tower.probability(world.setting, cells) - cells.click)
-        return (gap.sum(1) / cells.weight.sum(1)).abs()
-
-    world.method.tower.recalibrate(world.setting)
-    assert (off() > 0.05).all()
-    platt = world.setting.state(PlattMap)
-    assert platt.slope.tolist() == [[1.0]] * len(SEEDS)
-    assert platt.intercept.tolist() == [[0.0]] * len(SEEDS)
-    places = platt.slope.data_ptr(), platt.intercept.data_ptr()
-    world.method.tower.recalibrate(world.setting)
-    assert (off() < 1e-5).all()
-    assert (platt.slope.data_ptr(), platt.intercept.data_ptr()) == places
 
 
 def test_auto_takes_given_propensities_and_otherwise_calibrates_in_the_loop():
@@ -107,35 +87,6 @@ def test_in_the_loop_a_tower_off_the_base_rate_is_brought_back(synthetic):
     figures = model.fit(synthetic.train, seeds=3).click_propensity_
     assert figures["calibrated"]["nll"] < figures["raw"]["nll"]
     assert abs(figures["calibrated"]["mean_over_base_rate"] - 1) < 0.15
-
-
-@pytest.mark.parametrize("backbone", [MF(dim=3), NeuMF(dim=3, layers=(4,))], ids=["mf", "neumf"])
-@pytest.mark.parametrize("cls", JOINT)
-def test_impressions_with_a_column_of_propensities_work(cls, backbone):
-    random = np.random.default_rng(2)
-    user, item = random.integers(20, size=6000), random.integers(15, size=6000)
-    p = np.where(user < 8, 0.5, 0.2)
-    click = (random.random(6000) < p).astype(int)
-    log = us.Log.from_arrays(
-        user=user,
-        item=item,
-        click=click,
-        conversion=np.where(click == 1, (item + user) % 3 == 0, np.nan),
-        space="impressions",
-        columns={"p": p},
-    )
-    model = cls(
-        backbone=backbone, epochs=5, click_warm_up=10, batch_size=256, learning_rate=0.02, patience=None
-    )
-    figures = model.fit(log, propensity="p", seeds=SEEDS).click_propensity_["raw"]
-    # Each seed judges a tenth of the rows. At the base rate r the loss of a row has the mean H(r) and the
-    # deviation |logit r|·√(r(1 − r)); a tower that knows users is below H(r), but for that noise.
-    rate, rows = click.mean(), len(SEEDS) * len(log) / 10
-    entropy = -rate * np.log(rate) - (1 - rate) * np.log(1 - rate)
-    assert figures["nll"] < entropy + 2 * abs(logit(rate)) * (rate * (1 - rate) / rows) ** 0.5
-    # If clicks did not depend on its scores, its AUC would have this error (Mann and Whitney).
-    error = (1 / (12 * rows * rate * (1 - rate))) ** 0.5
-    assert figures["auc"] > 0.5 + 3 * error
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import os
 
 import numpy as np
 import pytest
-import torch
 
 import unskew as us
 from unskew.base.errors import RunFolderError
@@ -57,23 +56,6 @@ def test_text_ids_names_and_seeds_come_back(folder, model):
     )
 
 
-def test_weights_that_are_read_are_not_drawn_before(log, tmp_path, monkeypatch):
-    propensity = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=1).fit(log)
-    model = us.IPS(backbone=us.MF(dim=2), epochs=1).fit(log, propensity=propensity)
-    propensity.save(tmp_path / "propensity")
-    model.save(tmp_path / "model")
-
-    def draw(*_, **__):
-        pytest.fail("a weight is drawn that is then replaced")
-
-    monkeypatch.setattr(torch.Tensor, "normal_", draw)
-    with pytest.raises(pytest.fail.Exception):
-        us.MF(dim=2).build(log.schema, [0])
-    loaded = us.load_model(tmp_path / "model"), us.load_propensity(tmp_path / "propensity")
-    for read, written in zip(loaded, (model, propensity), strict=True):
-        np.testing.assert_array_equal(read.predict(log), written.predict(log))
-
-
 @pytest.mark.skipif(os.name != "posix", reason="permissions are of POSIX")
 def test_whoever_may_read_one_file_may_read_all(model, tmp_path):
     before = os.umask(0o027)
@@ -117,16 +99,6 @@ def test_a_folder_that_is_none_is_told(tmp_path):
         us.load_model(tmp_path / "nowhere")
     with pytest.raises(RunFolderError, match=r"config\.toml is missing"):
         us.load_model(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "users.parquet", "items.parquet"])
-def test_a_missing_or_damaged_file_is_named(folder, name):
-    (folder / name).write_bytes(b"half of a fi")
-    with pytest.raises(RunFolderError, match=f"{name} is damaged"):
-        us.load_model(folder)
-    (folder / name).unlink()
-    with pytest.raises(RunFolderError, match=f"{name} is missing"):
-        us.load_model(folder)
 
 
 @pytest.mark.parametrize(

@@ -122,31 +122,6 @@ def test_a_part_has_whole_users_and_never_fewer_clicks_than_are_held_out():
             assert not np.isin(log.user[log.clicked[training]], log.user[rows]).any()
 
 
-def test_more_members_than_parts_begin_again_with_the_first(log):
-    share = round(0.4 * log.n_clicks)
-    split = Split.of(log, SEEDS, share, members=5)
-    assert {len(each) for each in split.ends} == {2}
-    lines = split.rows(log, SEEDS).reshape(2, 5, -1)
-    np.testing.assert_array_equal(lines[:, 0], lines[:, 4])
-    for part in range(5):
-        again, first = (split_clicks(log, 3, share, part=each)[1] for each in (part, part % 2))
-        np.testing.assert_array_equal(again, first)
-
-
-def test_the_latest_clicks_and_those_of_a_few_users_are_one_part():
-    log = us.load("impressions", n_rows=3000, n_users=200, n_items=50).train
-    latest = Split.of(log, SEEDS, 20, SplitBy("time", "time"), members=4)
-    assert latest.lines == 1
-    assert {len(each) for each in latest.ends} == {1}
-    two = us.Log.from_arrays(user=[1] * 6 + [2] * 4, item=range(10), click=[1] * 10, conversion=[0, 1] * 5)
-    by_user = Split.of(two, SEEDS, 4, SplitBy("user"), members=3)
-    for seed, ends, lines in zip(SEEDS, by_user.ends, np.split(by_user.rows(two, SEEDS), 2), strict=True):
-        assert 1 <= len(ends) <= 2
-        for part, own in enumerate(lines):
-            training, _ = split_clicks(two, seed, 4, SplitBy("user"), part)
-            assert not np.isin(two.user[training], two.user[own]).any()
-
-
 def test_the_order_of_a_logs_rows_does_not_change_what_is_learned():
     log = us.load("synthetic", n_users=40, n_items=30, density=0.2).train
     turned = log.take(np.random.default_rng(5).permutation(len(log)))

@@ -141,25 +141,6 @@ def test_under_the_constraint_the_doubly_robust_estimate_is_snips():
     torch.testing.assert_close(stabilised[kept], snips[kept], rtol=1e-3, atol=1e-3)
 
 
-def test_each_step_trains_its_own_network_alone():
-    method, setting = stable()
-    assert trained_by(method.imputation_loss, setting, OBSERVED, FULL) == {
-        "prediction": False,
-        "imputation": True,
-        "propensity": False,
-    }
-    assert trained_by(method.propensity_loss, setting, OBSERVED, FULL) == {
-        "prediction": False,
-        "imputation": False,
-        "propensity": True,
-    }
-    assert trained_by(method.loss, setting, OBSERVED, FULL) == {
-        "prediction": True,
-        "imputation": False,
-        "propensity": False,
-    }
-
-
 def test_the_constraint_moves_the_tilt_and_never_the_shift():
     method, setting = stable(constraint=100.0)
     plain = StableDR(backbone=WIDE, constraint=0.0)
@@ -171,14 +152,6 @@ def test_the_constraint_moves_the_tilt_and_never_the_shift():
     with_it, without_it = slopes(method), slopes(plain)
     assert bool((with_it["tilt"] != without_it["tilt"]).all())
     torch.testing.assert_close(with_it["shift"], without_it["shift"], rtol=1e-6, atol=0)
-
-
-def test_propensities_of_one_and_at_the_clip_give_finite_losses():
-    method, setting = stable()
-    edges = torch.tensor([1.0, float(setting.floor[0])]).repeat(REPLICAS, OBSERVED.rows.shape[1] // 2)
-    observed = replace(OBSERVED, propensity=edges)
-    for loss in (method.imputation_loss, method.propensity_loss, method.loss):
-        assert bool(torch.isfinite(loss(setting, observed, FULL)).all())
 
 
 def test_with_true_propensities_shift_and_tilt_stay_near_zero():

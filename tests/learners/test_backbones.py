@@ -156,11 +156,6 @@ class TestNoise:
             standard_error = math.sqrt(rate * (1 - rate) / dropped.numel())
             assert abs(float(dropped.mean()) - rate) < 3 * standard_error
 
-    def test_a_replica_has_the_masks_of_its_own_seed(self):
-        stacked = self.masks()
-        for position, seed in enumerate(self.SEEDS):
-            assert torch.equal(self.masks(seeds=[seed])[:, 0], stacked[:, position])
-
     def test_masks_of_calls_and_of_replicas_are_uncorrelated(self):
         kept = (self.masks(rate=0.5) > 0).double().flatten(2) - 0.5
         rows = kept.flatten(0, 1)

@@ -140,9 +140,7 @@ class TestOracles:
     def test_dcn_is_crosses_beside_an_mlp(self):
         network = built(DCN(dim=4, crosses=2, layers=(6, 5)))
         tower, width = network.tower["prediction"], FIELDS * 4 + NUMBERS
-        x = torch.cat(
-            (*Plain(network.inputs.fields.tables[0].weight[0], 4)(self.given), self.given["numbers"][0]), 1
-        )
+        x = self.inputs(network)
         crossed = x
         for layer in tower.crosses:
             crossed = x * linear(layer)(crossed) + crossed
@@ -154,9 +152,7 @@ class TestOracles:
     def test_mlp_is_its_layers(self):
         network = built(MLP(dim=4, layers=(6,)))
         tower = network.tower["prediction"]
-        x = torch.cat(
-            (*Plain(network.inputs.fields.tables[0].weight[0], 4)(self.given), self.given["numbers"][0]), 1
-        )
+        x = self.inputs(network)
         torch.testing.assert_close(network(self.given)[0], linear(tower.head)(mlp(tower.mlp)(x))[:, 0])
         assert count(network) == CODES * 4 + (FIELDS * 4 + NUMBERS + 1) * 6 + 7
 
@@ -174,9 +170,7 @@ class TestOracles:
 
     def test_mmoe_mixes_experts_by_each_towers_gate(self):
         network = built(MMoE(dim=4, experts=3, expert_layers=(6,), layers=(5,)), ("prediction", "click"))
-        x = torch.cat(
-            (*Plain(network.inputs.fields.tables[0].weight[0], 4)(self.given), self.given["numbers"][0]), 1
-        )
+        x = self.inputs(network)
         experts = torch.stack([mlp(each)(x) for each in network.experts], dim=1)
         for name in ("prediction", "click"):
             tower = network.tower[name]
