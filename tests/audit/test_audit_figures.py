@@ -58,10 +58,6 @@ def test_errors_of_both_signs_are_two_regions(score: Any) -> None:
     assert high.ratio == pytest.approx(1.5, rel=0.06)
 
 
-def test_honest_scores_have_no_region(score: Any) -> None:
-    assert regions(sketch_of(score, score), tolerance=0.05) == []
-
-
 def test_honest_scores_are_called_honest_but_for_the_level() -> None:
     generator = np.random.default_rng(5)
     blamed = 0

@@ -42,16 +42,6 @@ def test_figures_of_a_segment_are_those_of_its_rows() -> None:
         assert segment.low < exact < segment.high
 
 
-def test_the_test_of_honest_segments_holds_its_size() -> None:
-    generator = np.random.default_rng(2)
-    segments, rows = 1000, 400
-    score = np.exp(generator.uniform(np.log(0.002), np.log(0.6), segments * rows))
-    outcome = (generator.random(segments * rows) < score).astype(np.int64)
-    table = filled(np.repeat(np.arange(segments).astype(str), rows).tolist(), score, outcome)
-    p = np.array([segment.p_value for segment in table], dtype=np.float64)
-    assert abs((p < 0.05).mean() - 0.05) < 0.02
-
-
 def test_correction_is_benjamini_and_hochbergs() -> None:
     generator = np.random.default_rng(3)
     score = np.full(8000, 0.2)
@@ -97,20 +87,6 @@ def test_a_small_noisy_segment_does_not_stand_before_a_large_one_that_is_off() -
     assert tiny.mean_outcome_over_score > 3
     assert tiny.p_value is None
     assert tiny.q_value is None
-
-
-def test_a_large_segment_that_costs_more_stands_before_a_small_one_that_is_further_off() -> None:
-    score = np.full(12_000, 0.1)
-    outcome = np.concatenate([np.arange(10_000) % 1000 < 130, np.arange(2000) % 1000 < 250]).astype(np.int64)
-    group = ["large"] * 10_000 + ["small"] * 2000
-    segments = worst_first(corrected(filled(group, score, outcome)), tolerance=0.05, significance=0.01)
-    assert [segment.value for segment in segments] == ["small", "large"], "2,000 × 1.5 against 10,000 × 0.3"
-    fewer = filled(group[:11_000], score[:11_000], outcome[:11_000])
-    assert [each.value for each in worst_first(corrected(fewer), tolerance=0.05, significance=0.01)] == [
-        "large",
-        "small",
-    ]
-    assert max(segments, key=lambda each: each.wce_debiased).value == "small"
 
 
 def test_missing_values_and_values_beyond_the_limit_are_segments_too() -> None:

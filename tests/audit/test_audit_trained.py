@@ -107,12 +107,3 @@ def test_a_trained_propensity_reads_features(tmp_path: Path) -> None:
     np.testing.assert_array_equal(frame["propensity_calibrated"].to_numpy(), p)
     ids = us.weights(table, **shared)["propensity_calibrated"].to_numpy()
     assert np.corrcoef(np.log(ids), np.log(truth))[0, 1] < 0.5
-
-
-def test_a_feature_that_gives_the_click_away_stops_it(tmp_path: Path) -> None:
-    table, _ = placed()
-    shared = {"user": "u", "item": "i", "outcome": "click", "folds": 2, "propensity": "popularity"}
-    with pytest.raises(DataError, match=r"column 'after': alone it tells clicked rows"):
-        us.weights(table, **shared, features="auto")
-    allowed = us.weights(table, **shared, features="auto", allow_leak=["after"])
-    assert len(allowed) == len(table)

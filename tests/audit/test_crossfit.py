@@ -38,20 +38,6 @@ def test_a_mapped_sketch_measures_as_the_mapped_rows_do(log: Any, metric: Any, t
     assert after.positives == sketch.positives
 
 
-def test_platt_is_scored_as_by_cross_validation_on_the_rows(log: Any) -> None:
-    fold = fold_of_rows(0, len(log.score), 5, 0)
-    q = np.empty(len(log.score))
-    for k in range(5):
-        fitted = Platt().fit(log.score[fold != k], log.outcome[fold != k])
-        q[fold == k] = fitted.predict(log.score[fold == k])
-    score, raw = compare(dealt(log.score, log.outcome), ["platt"])
-    assert (score.name, raw.name) == ("platt", "none")
-    assert score.nll == pytest.approx(nll(score=q, outcome=log.outcome), rel=1e-4)
-    assert score.mean_outcome_over_score == pytest.approx(
-        mean_outcome_over_score(score=q, outcome=log.outcome), rel=1e-3
-    )
-
-
 def test_all_calibrators_are_compared_lowest_nll_first(log: Any) -> None:
     scores = compare(dealt(log.score, log.outcome))
     assert {score.name for score in scores} == set(CALIBRATORS) - {"auto"} == set(COMPARED)

@@ -308,15 +308,6 @@ def test_files_with_and_without_zones_are_refused(tmp_path):
     assert not (tmp_path / "store").exists()
 
 
-def test_days_are_those_of_the_zone(tmp_path):
-    times = pa.array(np.full(3000, START + np.timedelta64(23, "h"))).cast(pa.timestamp("us", tz="UTC"))
-    table = rows_of(0)
-    zoned = table.set_column(table.column_names.index("shown_at"), "shown_at", times)
-    file = write(tmp_path, "a.parquet", zoned)
-    add(tmp_path / "store", file, settings=settings(zone="Europe/Paris"), as_of=LATE)
-    assert list(counted(tmp_path / "store")) == ["2026-01-02"]
-
-
 def test_a_period_of_one_outcome_alone_is_asked_about(tmp_path):
     table = rows_of(0)
     none = write(tmp_path, "a.parquet", table.set_column(1, "clicked", pa.array(np.zeros(3000, dtype=bool))))

@@ -10,7 +10,6 @@ import pytest
 
 import unskew as us
 from unskew.audit import write_weights
-from unskew.audit.segment_rows import SegmentRows
 from unskew.base.errors import ParameterError
 from unskew.report.audit_report import render_audit_report
 
@@ -86,15 +85,6 @@ def test_weights_of_rows_count():
     assert weighted.rows < plain.rows
     assert weighted.gain == pytest.approx(plain.gain, rel=0.3)
     assert weighted.worth_it
-
-
-def added(rows, parts, most=50):
-    random = np.random.default_rng(0)
-    score, outcome, code = random.random(rows), random.random(rows) < 0.1, random.integers(0, 3, rows)
-    kept = SegmentRows(1, 5, most=most)
-    for part in np.array_split(np.arange(rows), parts):
-        kept.add(int(part[0]), [score[part], outcome[part].astype(np.uint8)], [code[part]])
-    return kept, outcome
 
 
 def test_weights_by_segment_are_honest_for_each(tmp_path):

@@ -340,8 +340,6 @@ def test_tables_of_a_dataset_are_features_and_one_hot_blocks_are_categories():
     [
         (lambda: small(["nothing"]), DataError, "column 'nothing' is missing"),
         (lambda: small(["click"]), ParameterError, "column 'click' is an id or an outcome"),
-        (lambda: small("all"), ParameterError, "features must be 'auto' or a list, not 'all'"),
-        (lambda: small([3]), ParameterError, "3 is not a feature"),
         (lambda: small([us.Number("x")], x=list("abab")), DataError, "column 'x': holds string"),
         (lambda: small([us.Bag("x")], x=list("abab")), DataError, "column 'x': holds string, not lists"),
         (lambda: small([us.Category("x")], x=[["a"]] * 4), DataError, "column 'x': holds list"),

@@ -160,22 +160,12 @@ def test_tables_hold_the_columns_that_are_documented():
     assert frame["interests"].map(len).between(1, 4).all()
     assert frame["tags"].map(len).between(0, 4).all()
     assert frame.groupby("session")["item"].nunique().eq(8).all()
-    for name in ("country", "age", "interests"):
-        assert (
-            frame.assign(seen=frame[name].astype(str))
-            .groupby("user")["seen"]
-            .nunique(dropna=False)
-            .eq(1)
-            .all()
-        )
-    for name in ("category", "brand", "price", "tags"):
-        assert (
-            frame.assign(seen=frame[name].astype(str))
-            .groupby("item")["seen"]
-            .nunique(dropna=False)
-            .eq(1)
-            .all()
-        )
+    text = frame.astype(str)
+    for owner, names in (
+        ("user", ["country", "age", "interests"]),
+        ("item", ["category", "brand", "price", "tags"]),
+    ):
+        assert text.groupby(owner)[names].nunique(dropna=False).eq(1).all(axis=None)
 
 
 def test_features_rank_the_items_of_new_users_better_than_popularity():

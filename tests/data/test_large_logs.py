@@ -196,16 +196,6 @@ def test_without_a_cache_nothing_stays(
     assert log.take(np.arange(10, 0, -1)).encoded_rows().codes.shape[0] == 10
 
 
-def test_a_bad_value_is_named_by_file_column_and_row(folder: Path, large: Path) -> None:
-    rows = table(seed=1)
-    wrong = rows.set_column(2, "click", pa.array([0] * 4321 + [7] + [1] * (ROWS - 4322)))
-    pq.write_table(wrong, folder / "1.parquet", row_group_size=700)
-    with pytest.raises(
-        DataError, match=r"1\.parquet, column 'click', row 4321: click is value 7, not 0 or 1"
-    ):
-        us.read_log(folder / "1.parquet", **OPTIONS, cache=large)
-
-
 def test_rare_ids_share_codes_by_a_hash_and_frequent_ones_have_their_own(folder: Path, large: Path) -> None:
     log = us.read_log(folder, space="impressions", most_ids=50, cache=large)
     whole = us.read_log(folder, space="impressions", cache=large)

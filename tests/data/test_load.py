@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from unskew.base.errors import DataError, ParameterError
-from unskew.data import Log
 from unskew.data.datasets import DATASETS, load
-from unskew.data.datasets.dataset import without_leaked_cells
 
 
 def test_an_unknown_name_lists_the_names():
@@ -44,24 +41,3 @@ def test_a_dataset_that_is_not_shipped_needs_its_folder(name, tmp_path):
         load(name, tmp_path)
     with pytest.raises(DataError, match=r"note\.txt: the folder is a file, not a folder"):
         load(name, tmp_path / "note.txt")
-
-
-def logs():
-    train = Log.from_arrays(user=[0, 0, 1, 1], item=[0, 1, 0, 2], click=[1, 0, 1, 1], conversion=[1, 0, 0, 1])
-    shared = {"users": train.users, "items": train.items}
-    return train, Log.from_arrays(user=[0, 0, 1, 1], item=[0, 1, 1, 2], conversion=[1, 0, 0, 1], **shared)
-
-
-def test_only_clicked_training_cells_leak():
-    train, test = logs()
-    kept, facts = without_leaked_cells(train, test, "honest")
-    np.testing.assert_array_equal(kept.cell, [1, 4])
-    assert (facts["leaked_cells_found"], facts["leaked_cells_dropped"]) == (2, 2)
-    kept, facts = without_leaked_cells(train, test, "paper")
-    assert (len(kept), facts["leaked_cells_found"], facts["leaked_cells_dropped"]) == (4, 2, 0)
-
-
-def test_a_test_set_that_leaks_whole_is_refused():
-    train, test = logs()
-    with pytest.raises(DataError, match="all 2 test pairs were clicked in training"):
-        without_leaked_cells(train, test.take(np.array([0, 3])), "honest")

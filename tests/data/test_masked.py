@@ -7,7 +7,6 @@ import pytest
 
 import unskew as us
 from unskew.base.errors import DataError
-from unskew.base.numbers import without_mask
 from unskew.data.vocabulary import Vocabulary
 from unskew.metrics import CalibrationSketch, ece
 from unskew.metrics.ranking import ranking_metrics
@@ -18,14 +17,6 @@ SHOWN = [False, True, False, False]
 
 def masked(values, mask=SHOWN):
     return np.ma.array(values, mask=mask)
-
-
-def test_an_array_without_masked_values_is_as_it_was():
-    for values in (np.arange(3), np.ma.arange(3), np.ma.array(["a", "b"], mask=False)):
-        given = without_mask(values)
-        assert not isinstance(given, np.ma.MaskedArray)
-        assert given.dtype == values.dtype
-        np.testing.assert_array_equal(given, np.asarray(values))
 
 
 @pytest.mark.parametrize("ids", [[1, 2, 3, 4], ["a", "b", "c", "d"], [1.0, 2.0, 3.0, 4.0]])
@@ -80,8 +71,3 @@ def test_propensities_of_0_on_every_click_are_refused(propensity):
     log = us.Log.from_arrays(user=[1, 1, 2, 2], item=[1, 2, 1, 3], conversion=[1, 0, 1, 0])
     with pytest.raises(DataError, match="the propensity of every click is 0"):
         us.IPS(epochs=1).fit(log, propensity=propensity)
-
-
-def test_ids_that_older_arrays_would_merge_are_two():
-    log = us.Log.from_arrays(user=["a", "a\0", "b"], item=[1, 1, 2])
-    assert log.users.ids.tolist() == ["a", "a\0", "b"]

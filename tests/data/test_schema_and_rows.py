@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 import unskew as us
@@ -21,19 +17,6 @@ def test_a_log_has_the_schema_of_its_vocabularies():
     log = us.Log.from_arrays(user=["a", "b"], item=[3, 3], click=[1, 0], space="impressions")
     assert log.schema == Schema.of_ids(2, 1)
     assert (log.schema.user.size, log.schema.item.size) == (2, 1)
-
-
-def test_fields_are_found_by_name_and_role_in_their_order():
-    schema = Schema((*IDS, PRICE, COUNTRY))
-    assert [field.name for field in schema] == ["user", "item", "price", "country"]
-    assert schema["country"] == COUNTRY
-    assert schema.of_role("item") == (schema.item, PRICE)
-    assert schema.of_role("time") == ()
-
-
-def test_a_schema_comes_back_from_json():
-    schema = Schema((*IDS, PRICE, COUNTRY))
-    assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
 
 
 @pytest.mark.parametrize(
@@ -54,8 +37,3 @@ def test_a_schema_comes_back_from_json():
 def test_what_cannot_be_a_schema_is_told(make, message):
     with pytest.raises(DataError, match=message):
         make()
-
-
-def test_logs_schemas_and_rows_need_no_torch():
-    code = "import sys; from unskew.data import Log, Rows, Schema; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)

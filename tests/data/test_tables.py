@@ -84,11 +84,6 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch
         read_table(tmp_path / "a.parquet")
 
 
-def test_parquet_keeps_its_own_types(tmp_path):
-    pq.write_table(pa.table({"id": ["007"], "n": [7]}), tmp_path / "a.parquet")
-    assert read_table(tmp_path / "a.parquet").to_pylist() == [{"id": "007", "n": 7}]
-
-
 def test_users_that_differ_in_their_zeros_are_not_merged(tmp_path):
     (tmp_path / "log.csv").write_text("user,item,bought\n1,5,01\n01,5,0\n1e0,6,0\nNA,6,0\n")
     log = read_log(tmp_path / "log.csv", conversion="bought", numbers=["item"])

@@ -133,13 +133,6 @@ def test_what_is_no_id_is_an_error_with_a_remedy(values, message):
     assert caught.value.remedy
 
 
-def test_an_array_that_was_given_can_still_be_written_and_changes_nothing():
-    given = np.array([1, 2, 3])
-    vocabulary = Vocabulary(ids=given, name="user")
-    given[0] = 9
-    assert vocabulary.ids.tolist() == [1, 2, 3]
-
-
 def test_what_is_neither_error_nor_nan_is_refused():
     with pytest.raises(ParameterError, match="unseen must be 'error' or 'nan', not 'x'"):
         Vocabulary.of([1, 2], name="user").encode([1], unseen="x")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -21,7 +18,6 @@ from unskew.base.files import (
     AUDIT,
     RUN,
     check_file,
-    check_new_file,
     check_place,
     check_target,
     whole_file,
@@ -34,24 +30,6 @@ OURS = 'unskew = "1.0"\nformat = 1\n'
 
 
 class TestWholeFolder:
-    def test_it_appears_at_the_end_with_everything_in_it(self, tmp_path):
-        with whole_folder(tmp_path / "deep" / "run", overwrite=False) as beside:
-            (beside / "config.toml").write_text("x = 1")
-            assert not (tmp_path / "deep" / "run").exists()
-        assert (tmp_path / "deep" / "run" / "config.toml").read_text() == "x = 1"
-        assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]
-
-    @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-    def test_nothing_is_left_of_a_failure(self, tmp_path, error):
-        def fail():
-            with whole_folder(tmp_path / "run", overwrite=False) as beside:
-                (beside / "half").write_text("half")
-                raise error
-
-        with pytest.raises(error):
-            fail()
-        assert not list(tmp_path.iterdir())
-
     def test_the_earlier_run_comes_back_where_the_last_move_fails(self, tmp_path, monkeypatch):
         target = tmp_path / "run"
         target.mkdir()
@@ -101,28 +79,6 @@ class TestWholeFolder:
         assert (tmp_path / "real" / "config.toml").read_text() == "later"
         assert {path.name for path in tmp_path.iterdir()} == {"link", "real"}
 
-    def test_a_folder_that_comes_meanwhile_is_left(self, tmp_path):
-        def write():
-            with whole_folder(tmp_path / "deep" / "run", overwrite=False) as beside:
-                (beside / "config.toml").write_text("mine")
-                (tmp_path / "deep" / "run").mkdir()
-                (tmp_path / "deep" / "run" / "config.toml").write_text(OURS)
-
-        with pytest.raises(RunFolderError, match=r"another process wrote there meanwhile.* To fix: "):
-            write()
-        assert (tmp_path / "deep" / "run" / "config.toml").read_text() == OURS
-        assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]
-
-    def test_folders_made_for_it_go_with_a_failure(self, tmp_path):
-        with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "a" / "b" / "run", overwrite=False):
-            raise ZeroDivisionError
-        assert not list(tmp_path.iterdir())
-
-    def test_a_file_in_the_way_is_told(self, tmp_path):
-        (tmp_path / "run").write_text("mine")
-        with pytest.raises(RunFolderError, match="is a file"):
-            check_target(tmp_path / "run", overwrite=True)
-
     def test_a_place_that_cannot_be_written_is_told(self, tmp_path):
         (tmp_path / "notes").write_text("mine")
         with pytest.raises(RunFolderError, match=r"cannot write into .*notes"):
@@ -130,49 +86,6 @@ class TestWholeFolder:
 
 
 class TestWholeFile:
-    def test_it_replaces_at_the_end_alone(self, tmp_path):
-        target = tmp_path / "out.txt"
-        target.write_text("earlier")
-        with whole_file(target) as beside:
-            beside.write_text("later")
-            assert target.read_text() == "earlier"
-        assert target.read_text() == "later"
-        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
-
-    def test_a_failure_leaves_the_earlier_file(self, tmp_path):
-        target = tmp_path / "out.txt"
-        target.write_text("earlier")
-
-        def fail():
-            with whole_file(target) as beside:
-                beside.write_text("half")
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            fail()
-        assert target.read_text() == "earlier"
-        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
-
-    @pytest.mark.parametrize(
-        ("name", "message"), [("no/out.txt", "its folder does not exist"), (".", "is a folder")]
-    )
-    def test_a_place_that_cannot_be_is_told(self, tmp_path, name, message):
-        with pytest.raises(RunFolderError, match=message), whole_file(tmp_path / name):
-            pytest.fail("the file must not be opened")
-
-    def test_a_new_file_replaces_nothing_that_came_meanwhile(self, tmp_path):
-        target = tmp_path / "out.txt"
-
-        def write():
-            with whole_file(check_new_file(target, overwrite=False)) as beside:
-                beside.write_text("mine")
-                target.write_text("theirs")
-
-        with pytest.raises(RunFolderError, match=r"another process wrote there meanwhile.* To fix: "):
-            write()
-        assert target.read_text() == "theirs"
-        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
-
     def test_a_link_stays_one_and_what_it_leads_to_is_replaced(self, tmp_path):
         (tmp_path / "real.txt").write_text("earlier")
         (tmp_path / "link.txt").symlink_to("real.txt")
@@ -181,35 +94,9 @@ class TestWholeFile:
         assert (tmp_path / "link.txt").is_symlink()
         assert (tmp_path / "real.txt").read_text() == "later"
 
-    def test_a_pipe_is_not_replaced(self, tmp_path):
-        os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(RunFolderError, match="is a device or a pipe"), whole_file(tmp_path / "pipe"):
-            pytest.fail("the file must not be opened")
-        assert (tmp_path / "pipe").is_fifo()
-
-    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EACCES])
-    def test_what_cannot_be_written_is_an_error_of_the_target(self, tmp_path, number):
-        def fail():
-            with whole_file(tmp_path / "out.txt") as beside:
-                raise OSError(number, os.strerror(number), str(beside))
-
-        with pytest.raises(RunFolderError, match=rf"out.txt: cannot be written: {os.strerror(number)}"):
-            fail()
-        assert not list(tmp_path.iterdir())
-
     def test_an_error_of_another_file_is_not_made_one_of_the_target(self, tmp_path):
         with pytest.raises(FileNotFoundError, match="input"), whole_file(tmp_path / "out.txt"):
             (tmp_path / "input").read_text()
-
-
-def test_standard_streams_are_appended_to(tmp_path):
-    log = tmp_path / "log"
-    log.write_text("before\n")
-    code = "import pathlib, unskew.base.files as f; f.write_json(pathlib.Path('/dev/stdout'), [1])"
-    with log.open("a") as sink:
-        for _ in range(2):
-            subprocess.run([sys.executable, "-c", code], stdout=sink, check=True)
-    assert log.read_text() == "before\n[\n  1\n]\n[\n  1\n]\n"
 
 
 def test_a_device_takes_it_and_a_full_one_is_told():

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
@@ -23,7 +18,6 @@ from unskew.metrics import (
     nll,
     noise_floor,
     reliability_curve,
-    score_cells,
     wce,
     weight_diagnostics,
 )
@@ -77,15 +71,6 @@ def test_ece_of_tied_scores_follows_the_rule_exactly(which, bins, rule):
     )
 
 
-def test_the_rules_differ_on_tied_scores():
-    score, outcome = np.array([0.5, 0.5, 0.75]), np.array([0, 1, 0])
-    assert ece(score=score, outcome=outcome, bins=2, rule="paper") == pytest.approx(0.25)
-    assert ece(score=score, outcome=outcome, bins=2, rule="netcal") == pytest.approx(0.25)
-    score = np.array([0.25, 0.5, 0.75])
-    assert ece(score=score, outcome=outcome, bins=2, rule="paper") == pytest.approx(1 / 3)
-    assert ece(score=score, outcome=outcome, bins=2, rule="netcal") == pytest.approx(1 / 6)
-
-
 @pytest.mark.parametrize("bins", [10, 100])
 def test_ece_equals_scikit_learns_curve(skewed, bins):
     for score in (skewed[0], skewed[0].round(2), skewed[0].astype(np.float32)):
@@ -117,15 +102,6 @@ def test_proper_scores_and_auc_equal_scikit_learn(skewed, weighted):
     assert auc(**given_sketch) == pytest.approx(expected, abs=2e-4)
 
 
-def test_large_arrays_go_through_a_sketch_and_agree(skewed, monkeypatch):
-    arrays = {"score": skewed[0], "outcome": skewed[1]}
-    exact = {f: f(**arrays) for f in (nll, brier, wce, mean_outcome_over_score, auc)}
-    monkeypatch.setattr(score_cells, "EXACT_BELOW", 1000)
-    for f, value in exact.items():
-        assert f(**arrays) == pytest.approx(value, rel=1e-3), f.__name__
-    assert mean_outcome_over_score(**arrays) == pytest.approx((skewed[1] / skewed[0]).mean(), rel=1e-12)
-
-
 def test_wce_is_the_mean_excess_of_o_over_p(skewed):
     score, outcome = skewed
     order = np.argsort(score)
@@ -149,14 +125,6 @@ def test_floor_is_the_mean_ece_of_a_perfect_predictor(skewed):
     assert ece(score=score, outcome=skewed[1]) > 2 * floor
 
 
-def test_floor_of_wce(skewed):
-    score = skewed[0]
-    generator = np.random.default_rng(6)
-    draws = [wce(score=score, outcome=generator.random(len(score)) < score) for _ in range(100)]
-    floor = noise_floor(score=score, outcome=skewed[1], metric="wce", draws=400)
-    assert abs(floor - np.mean(draws)) < 4 * np.std(draws) * np.sqrt(1 / 100 + 1 / 400)
-
-
 @pytest.mark.parametrize("spacing", ["width", "mass", "log"])
 def test_the_curve_adds_up(skewed, spacing):
     score, outcome = skewed
@@ -168,16 +136,6 @@ def test_the_curve_adds_up(skewed, spacing):
     assert (curve.frequency <= curve.high).all()
     assert (curve.edges[:, 0] <= curve.score * (1 + 1e-12)).all()
     assert (curve.score <= curve.edges[:, 1] * (1 + 1e-12)).all()
-
-
-def test_curve_intervals_cover():
-    generator = np.random.default_rng(7)
-    score = generator.beta(1, 6, 4000)
-    covered = []
-    for _ in range(200):
-        curve = reliability_curve(score=score, outcome=generator.random(4000) < score, bins=8, spacing="mass")
-        covered.append((curve.low <= curve.score) & (curve.score <= curve.high))
-    assert np.mean(covered) == pytest.approx(0.95, abs=0.03)
 
 
 def test_weight_diagnostics_are_their_definitions():
@@ -219,28 +177,10 @@ def test_bins_that_the_sketch_does_not_keep():
         ece(sketch=sketch, rule="sklearn")
 
 
-@given(st.floats(0, 1), st.integers(1, 20), st.integers(0, 1))
-@settings(max_examples=50, deadline=None)
-def test_one_class_and_a_constant_score(score, rows, outcome):
-    arrays = {"score": np.full(rows, score), "outcome": np.full(rows, outcome)}
-    assert ece(**arrays) == pytest.approx(abs(outcome - score), abs=1e-12)
-    assert brier(**arrays) == pytest.approx((outcome - score) ** 2, abs=1e-12)
+@pytest.mark.parametrize("outcome", [0, 1])
+def test_auc_of_one_class_is_refused(outcome):
     with pytest.raises(DataError, match="AUC needs both outcomes"):
-        auc(**arrays)
-
-
-def test_metrics_import_neither_torch_nor_scipy_stats():
-    code = "import sys, unskew.metrics as m; print({'torch', 'scipy.stats'} & set(sys.modules)); m.holm"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
-def test_every_public_name_is_there():
-    from unskew import metrics
-
-    assert all(hasattr(metrics, name) for name in metrics.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'eec'"):
-        metrics.eec  # noqa: B018
+        auc(score=[0.2, 0.4], outcome=[outcome] * 2)
 
 
 @pytest.mark.parametrize("score", [[[0.5], [0.1, 0.2]], np.array([0.5 + 1j, 0.2])])

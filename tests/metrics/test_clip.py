@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from unskew.base.errors import ParameterError
 from unskew.metrics import least_error_clip, weight_diagnostics
-from unskew.metrics.clip import require_clip, resolve_clip
+from unskew.metrics.clip import require_clip
 
 
 def error(p, clip):
@@ -79,9 +79,6 @@ class TestLeastErrorClip:
 
 
 class TestClip:
-    def test_a_number_is_itself(self):
-        assert resolve_clip(0.03, propensity=[0.1]) == 0.03
-
     @pytest.mark.parametrize("wrong", [0.0, 1.0, -1, "none", None, True, float("nan")])
     def test_others_are_refused(self, wrong):
         with pytest.raises(ParameterError, match="p_min must be 'auto' or a number in"):

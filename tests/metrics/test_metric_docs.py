@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import inspect
-import re
 from pathlib import Path
 
 import pytest
@@ -34,9 +33,3 @@ def test_examples_on_the_page_run_and_say_what_is_printed(page):
     result = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert result.attempted > 0
     assert result.failed == 0
-
-
-@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
-def test_links_to_other_metrics_lead_somewhere(page):
-    for target in re.findall(r"\]\(([\w./-]+\.md)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).is_file(), target

@@ -41,15 +41,6 @@ def test_holm_equals_the_step_down_procedure(p_values):
     np.testing.assert_allclose(holm(p_values), expected, atol=1e-12)
 
 
-def test_holm_lies_between_no_correction_and_bonferroni_and_keeps_shape_and_order():
-    p = np.random.default_rng(0).random((4, 7)) ** 4
-    adjusted = holm(p)
-    assert adjusted.shape == p.shape
-    assert (adjusted >= p).all()
-    assert (adjusted <= np.minimum(1, p.size * p) + 1e-15).all()
-    assert (np.diff(adjusted.ravel()[np.argsort(p.ravel())]) >= 0).all()
-
-
 def test_holm_keeps_the_family_error_below_its_level():
     generator = np.random.default_rng(1)
     false_alarms = np.mean([holm(generator.random(10)).min() < 0.05 for _ in range(4000)])
@@ -113,13 +104,6 @@ def test_differences_that_do_not_vary_are_as_sure_as_the_sign_test():
     assert paired_test([2.0, 3.0], [1.0, 2.0]).p_value == 0.5
     assert paired_test([0.619886, 0.611685], [0.606076, 0.597875]).p_value == 0.5, "equal but for rounding"
     assert paired_test(np.arange(2.0, 12.0), np.arange(1.0, 11.0)).p_value == 2 / 1024
-
-
-def test_pairing_finds_what_an_unpaired_test_misses():
-    shared = np.random.default_rng(4).normal(0, 1, 10)
-    a, b = shared + 0.1 + 0.01 * np.arange(10), shared
-    assert paired_test(a, b).p_value < 0.001
-    assert stats.ttest_ind(a, b).pvalue > 0.5
 
 
 def test_bad_pairs_are_named():

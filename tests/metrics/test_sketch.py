@@ -232,8 +232,6 @@ def test_files_that_are_no_sketch(tmp_path):
         ([0.1, -3.2], [0, 1], None, r"'score', row 1: score -3.2 is outside \[0, 1\].*logits"),
         ([0.1, 1.0000001], [0, 1], None, r"outside \[0, 1\]"),
         ([0.1, 0.2], [0, 2], None, "'outcome', row 1: outcome is 2, not 0 or 1"),
-        ([0.1, 0.2], [0, -1], None, "'outcome', row 1: outcome is -1, not 0 or 1"),
-        ([0.1, 0.2], [0.5, 1.0], None, "'outcome', row 0: outcome is 0.5, not 0 or 1"),
         ([0.1, 0.2], [0, np.nan], None, r"'outcome', row 1: outcome is missing \(NaN\)"),
         ([0.1, 0.2], [0, 1], [1, -1], "'weight', row 1: weight -1"),
         ([0.1, 0.2], [0, 1], [np.inf, 1], "'weight', row 0: weight inf"),
