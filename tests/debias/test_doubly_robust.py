@@ -11,68 +11,40 @@ import pytest
 import torch
 from torch import Tensor
 
+from contracts import click_world
 from unskew import CDR, DR, DRJL, DRMSE, EIB, IPS, MF, MRDR, TDR, DRBias, Log, UnskewError
 from unskew.base.errors import CollapseWarning
-from unskew.data import Rows, Schema
-from unskew.debias import Batch, Debiaser, Setting
+from unskew.debias import Debiaser
 from unskew.debias.imputation import JointLearning
 from unskew.debias.losses import FORMS, bias_weight, cross_entropy, inverse_weight, variance_weight
 from unskew.debias.tdr import Targeting
 from unskew.study.legacy import AveragedTogether, UnweightedImputation, as_published
 
-USERS, ITEMS, SEEDS = 7, 9, (3, 4)
 
+class World(click_world.World):
+    """The shared world with wider logits, after what each stage computes before it starts."""
 
-class World:
-    """Every pair of D with its click, conversion and propensity, and the networks of a method, in float64."""
-
-    def __init__(self, method: Debiaser, spread: float = 1.0) -> None:
-        random = np.random.default_rng(0)
-        self.click = random.random(USERS * ITEMS) < 0.4
-        self.conversion = (random.random(USERS * ITEMS) < 0.3).astype(float)
-        self.propensity = random.uniform(0.1, 0.9, USERS * ITEMS)
-        cells = np.arange(USERS * ITEMS)
-        self.full = self.batch(cells, known=False)
-        self.observed = self.batch(cells[self.click], known=True)
-        self.networks = {}
-        for name, towers in method.networks().items():
-            network = method.backbone.build(
-                Schema.of_ids(USERS, ITEMS), [seed + sum(map(ord, name)) for seed in SEEDS], towers
-            )
-            network.double()
-            with torch.no_grad():
+    def __init__(self, method: Debiaser) -> None:
+        super().__init__(method)
+        self.conversion, self.propensity = self.everywhere(self.r)[0], self.p.ravel()
+        with torch.no_grad():
+            for network in self.networks.values():
                 for parameter in network.parameters():
-                    parameter.mul_(spread / parameter.std().clamp_min(1e-9) if parameter.std() > 0 else 1.0)
-            self.networks[name] = network
-        self.setting = Setting(
-            networks=self.networks, density=float(self.click.mean()), clicks=self.observed, given=True
-        )
-        for plan in method.plan():
-            if plan.before is not None:
-                with torch.no_grad():
+                    parameter.mul_(2.5)
+            for plan in method.plan():
+                if plan.before is not None:
                     plan.before(self.setting)
 
-    def batch(self, cells: np.ndarray, *, known: bool) -> Batch:
-        def tensor(values: Any) -> Tensor:
-            return torch.as_tensor(values).expand(len(SEEDS), -1)
-
-        unknown = np.full(len(cells), np.nan)
-        return Batch(
-            rows=Rows(user=tensor(cells // ITEMS), item=tensor(cells % ITEMS)),
-            conversion=tensor(self.conversion[cells] if known else unknown),
-            propensity=tensor(self.propensity[cells] if known else unknown),
-        )
-
     def logits(self, tower: str) -> np.ndarray:
-        """Of all pairs, by each replica."""
+        """Return the logits of all pairs, by replica."""
         return self.setting.predicted(self.full, tower).numpy()
 
-    def loss(self, method: Debiaser) -> Tensor:
+    def loss_of(self, method: Debiaser) -> Tensor:
         return method.loss(self.setting, self.observed, self.full)
 
-    def gradient(self, method: Debiaser, network: str = "prediction") -> list[Tensor]:
+    def gradient_of(self, method: Debiaser, network: str = "prediction") -> list[Tensor]:
         parameters = list(self.networks[network].parameters())
-        return list(torch.autograd.grad(self.loss(method).sum(), parameters))
+        return list(torch.autograd.grad(self.loss_of(method).sum(), parameters))
 
 
 def tiny(cls: type[Debiaser], **params: Any) -> Any:
@@ -128,7 +100,7 @@ def test_doubly_robust_term_is_cross_entropy_with_the_effective_target() -> None
 
 def test_direct_errors_without_shared_parameters_train_as_ips() -> None:
     world = World(method := tiny(DRJL, imputation_form="P2"))
-    assert_same(world.gradient(method), world.gradient(tiny(IPS)))
+    assert_same(world.gradient_of(method), world.gradient_of(tiny(IPS)))
 
 
 def test_residual_form_moves_the_prediction_towards_the_effective_target() -> None:
@@ -152,7 +124,7 @@ def test_prediction_loss_is_the_doubly_robust_sum(cls: type[JointLearning]) -> N
     logit, label = world.logits("prediction"), sigmoid(world.logits("imputation"))
     imputed, error = ce(label, logit), ce(world.conversion, logit)
     expected = (imputed + world.click * (error - imputed) / world.propensity).mean(-1)
-    np.testing.assert_allclose(world.loss(method).detach(), expected)
+    np.testing.assert_allclose(world.loss_of(method).detach(), expected)
 
 
 @pytest.mark.parametrize("constant", [None, 0.2])
@@ -162,7 +134,7 @@ def test_eib_is_known_errors_on_clicks_and_imputed_ones_elsewhere(constant: floa
     logit = world.logits("prediction")
     label = sigmoid(world.logits("imputation")) if constant is None else np.array(constant)
     expected = np.where(world.click, ce(world.conversion, logit), ce(label, logit)).mean(-1)
-    np.testing.assert_allclose(world.loss(method).detach(), expected, rtol=1e-6 if constant else 1e-7)
+    np.testing.assert_allclose(world.loss_of(method).detach(), expected, rtol=1e-6 if constant else 1e-7)
 
 
 def test_dr_imputes_the_self_normalised_conversion_rate() -> None:
@@ -174,22 +146,25 @@ def test_dr_imputes_the_self_normalised_conversion_rate() -> None:
     logit = world.logits("prediction")
     imputed, error = ce(rate, logit), ce(world.conversion, logit)
     expected = (imputed + weight * (error - imputed)).mean(-1)
-    np.testing.assert_allclose(world.loss(method).detach(), expected)
+    np.testing.assert_allclose(world.loss_of(method).detach(), expected)
 
 
 def test_dr_is_unbiased_for_a_fixed_rate_and_off_by_a_covariance_for_its_own() -> None:
     """Over draws of the clicks from true propensities; the formula is the loss of the test above."""
     world = World(tiny(DR))
-    logit, p = world.logits("prediction")[0], world.propensity
+    # The bias falls with the number of pairs, so a few of them show it.
+    logit, p, r = (
+        values[:60] for values in (world.logits("prediction")[0], world.propensity, world.conversion)
+    )
     clicks = np.random.default_rng(6).random((40_000, len(p))) < p
     weight = clicks[clicks.any(1)] / p
-    own = (weight * world.conversion).sum(1) / weight.sum(1)
-    ideal = ce(world.conversion, logit).mean()
+    own = (weight * r).sum(1) / weight.sum(1)
+    ideal = ce(r, logit).mean()
 
     def distance(rate: np.ndarray) -> tuple[float, float]:
         """How far the mean over draws is from the ideal loss, and its standard error."""
         imputed = ce(rate[:, None], logit)
-        loss = (imputed + weight * (ce(world.conversion, logit) - imputed)).mean(1)
+        loss = (imputed + weight * (ce(r, logit) - imputed)).mean(1)
         return float(loss.mean() - ideal), float(loss.std() / np.sqrt(len(loss)))
 
     fixed, error = distance(np.full(len(weight), own.mean()))
@@ -287,7 +262,7 @@ def test_tdr_loss_has_the_gradient_of_the_whole_targeted_estimate() -> None:
     estimate = (targeted + click * (cross_entropy(conversion, logit) - targeted) / p).mean(-1)
     whole = torch.autograd.grad(estimate.sum(), list(world.networks["prediction"].parameters()))
     assert world.setting.state(Targeting).epsilon.abs().min() > 1e-3
-    assert_same(world.gradient(method), whole)
+    assert_same(world.gradient_of(method), whole)
 
 
 def test_tdr_imputer_learns_what_epsilon_leaves() -> None:
@@ -314,11 +289,11 @@ def test_cdr_between_ips_and_its_host(host: str, cls: type[JointLearning], form:
         world.networks["imputation"].user.weight.mul_(-1.0)
     error = FORMS[form].error(world.observed.conversion, world.setting.predicted(world.observed))
     ips = (error / world.observed.propensity).mean(-1) * world.setting.density
-    torch.testing.assert_close(world.loss(never), ips)
+    torch.testing.assert_close(world.loss_of(never), ips)
     if form == "P1":
-        assert_same(world.gradient(never), world.gradient(tiny(IPS)))
-    assert_same(world.gradient(always), world.gradient(alone))
-    torch.testing.assert_close(world.loss(always), world.loss(alone))
+        assert_same(world.gradient_of(never), world.gradient_of(tiny(IPS)))
+    assert_same(world.gradient_of(always), world.gradient_of(alone))
+    torch.testing.assert_close(world.loss_of(always), world.loss_of(alone))
     step = [m.imputation_loss(world.setting, world.observed, world.observed) for m in (always, alone)]
     torch.testing.assert_close(*step)
     assert always.copying() == ("none" if form == "P3" else {"mrdr": "epoch"}.get(host, "none"))
@@ -390,7 +365,7 @@ def test_legacy_correction_leaves_the_imputed_error_unweighted() -> None:
     logit, label = world.logits("prediction"), sigmoid(world.logits("imputation"))
     imputed, error = ce(label, logit), ce(world.conversion, logit)
     expected = (imputed + world.click * (error / world.propensity - imputed)).mean(-1)
-    np.testing.assert_allclose(world.loss(method).detach(), expected)
+    np.testing.assert_allclose(world.loss_of(method).detach(), expected)
 
 
 def test_legacy_scaling_averages_clicks_and_their_cells_together() -> None:
@@ -398,7 +373,7 @@ def test_legacy_scaling_averages_clicks_and_their_cells_together() -> None:
     logit, label = world.logits("prediction"), sigmoid(world.logits("imputation"))
     imputed, error = ce(label, logit), ce(world.conversion, logit)
     clicked = (imputed + (error - imputed) / world.propensity)[:, world.click].mean(-1)
-    np.testing.assert_allclose(world.loss(method).detach(), clicked / 7 + imputed.mean(-1) * 6 / 7)
+    np.testing.assert_allclose(world.loss_of(method).detach(), clicked / 7 + imputed.mean(-1) * 6 / 7)
 
 
 # Fitting.
