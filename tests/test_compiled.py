@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numba
-import pytest
 
 from unskew.base import compiled
 
@@ -25,8 +24,3 @@ def test_without_a_place_to_keep_it_a_function_is_compiled_anew(monkeypatch):
     made = compiled.compiled(error_model="numpy")(twice)
     assert asked == [True, False]
     assert made(21) == 42
-
-
-@pytest.mark.parametrize("value", [1, 2.5])
-def test_otherwise_it_is_the_same_function(value):
-    assert compiled.compiled()(twice)(value) == twice(value)

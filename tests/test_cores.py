@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import unskew as us
 from unskew.base.cores import usable_cores
-from unskew.debias import evaluation
 
 
 @pytest.fixture(autouse=True)
@@ -37,18 +34,3 @@ def test_a_system_without_affinity_has_all_cores(monkeypatch):
     assert usable_cores() == 64
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert usable_cores() == 1
-
-
-def test_no_more_threads_are_started(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    started = []
-
-    class Pool(ThreadPoolExecutor):
-        def __init__(self, threads):
-            started.append(threads)
-            super().__init__(threads)
-
-    monkeypatch.setattr(evaluation, "ThreadPoolExecutor", Pool)
-    data = us.load("synthetic", n_users=40, n_items=30, density=0.2)
-    us.evaluate(us.Naive(backbone=us.MF(dim=2), epochs=1).fit(data.train, seeds=3), data.test)
-    assert started == [2]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -14,12 +12,7 @@ from sklearn.base import clone
 from unskew.base.errors import NotFittedError, ParameterError
 from unskew.base.estimator import (
     Estimator,
-    require,
-    require_above,
-    require_at_least,
-    require_in,
     require_types,
-    require_whole,
 )
 from unskew.calibration import Platt
 
@@ -84,12 +77,6 @@ def test_what_is_not_fitted_says_so_and_is_an_attribute_error_too():
     assert issubclass(NotFittedError, AttributeError)
 
 
-def test_require_raises_with_its_remedy():
-    require(True, "never told", "nothing to do")
-    with pytest.raises(ParameterError, match=r"size must be odd\. To fix: add one"):
-        require(False, "size must be odd", "add one")
-
-
 @dataclass(kw_only=True)
 class Typed(Estimator):
     name: ClassVar[str] = "typed"
@@ -138,43 +125,3 @@ def test_numpy_numbers_whole_numbers_and_lists_are_as_good():
     require_types(given)
     with pytest.raises(ParameterError, match="rate"):
         require_types(given.set_params(rate="1"))
-
-
-def test_types_that_only_a_function_knows_are_left_alone_and_inherited_ones_are_checked():
-    class Local:
-        pass
-
-    @dataclass(kw_only=True)
-    class Own(Typed):
-        local: Local | None = None
-
-    require_types(Own(local=3, way="nowhere"), choices=False)
-    with pytest.raises(ParameterError, match="Own: count must be a whole number"):
-        require_types(Own(count="a"))
-
-
-class TestBounds:
-    @pytest.mark.parametrize(
-        ("interval", "inside", "outside"),
-        [("[0, 1)", 0.0, 1.0), ("(0, 1]", 1.0, 0.0), ("(0, inf)", 1e9, math.inf), ("[0, 1]", 1, math.nan)],
-    )
-    def test_an_end_counts_where_its_bracket_is_square(self, interval, inside, outside):
-        require_in(interval, share=inside)
-        with pytest.raises(ParameterError, match=re.escape(f"share must be in {interval}, not {outside}")):
-            require_in(interval, share=outside)
-
-    def test_a_number_that_is_a_text_is_to_be_given_without_quotes(self):
-        with pytest.raises(ParameterError, match=r"share must be in .*, not '0.5'.* without quotes"):
-            require_in("[0, 1]", share="0.5")
-        with pytest.raises(ParameterError, match=r"rows must be a whole number .*, not '5'.* without quotes"):
-            require_whole(1, rows="5")
-        with pytest.raises(ParameterError, match="rows must be a whole number from 1 to 9, not True"):
-            require_whole(1, 9, rows=True)
-
-    def test_bounds_name_the_first_parameter_that_breaks_them_and_let_none_pass(self):
-        require_at_least(1, epochs=1, patience=None)
-        with pytest.raises(ParameterError, match="folds must be at least 2, not nan"):
-            require_at_least(2, rounds=3, folds=math.nan, bins=0)
-        require_above(0, penalty=None)
-        with pytest.raises(ParameterError, match="penalty must be above 0, not 0"):
-            require_above(0, penalty=0)

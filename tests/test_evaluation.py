@@ -174,16 +174,6 @@ def test_limits_of_a_level_by_one_or_two_seeds_are_over_test_users_alone(of_seed
     np.testing.assert_allclose([level["low"], level["high"]], [1 - half, 1 + half], rtol=0.02)
 
 
-def test_limits_of_a_level_by_three_seeds_have_these_in_them():
-    outcome, user = np.tile([0, 0, 1, 0], 50), np.repeat(np.arange(100), 2)
-    alike, apart = (
-        level_of(0.25 * np.array(each)[:, None] * np.ones(200), outcome, user)
-        for each in ([1.0, 1.0, 1.0], [0.6, 1.0, 1.4])
-    )
-    assert apart["low"] < alike["low"] - 0.5
-    assert apart["high"] > alike["high"] + 0.5
-
-
 def test_seeds_are_evaluated_together_too(data):
     truth = np.zeros((40, 30))
     truth[data.test.user, data.test.item] = data.test.conversion

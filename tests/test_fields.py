@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 import unskew as us
 from contracts.feature_world import log_of, part, table
 from unskew.base.errors import ParameterError
-from unskew.run.fields import auc_and_influence, nll_and_influence, number_groups, sampled_rows
+from unskew.run.fields import auc_and_influence, nll_and_influence
 
 DCN = us.DCN(layers=(16,), crosses=1)
 QUICK = {"epochs": 12, "learning_rate": 0.01}
@@ -162,16 +162,6 @@ class TestInfluences:
             slope = (function(score, outcome, more)[0] - value) / step
             assert influence[7] == pytest.approx(slope, abs=1e-6)
 
-    def test_a_sample_keeps_the_rare_and_stands_for_all(self):
-        outcome = (np.arange(10_000) % 500 == 0).astype(float)
-        chosen, factor = sampled_rows(outcome, 1000, np.random.default_rng(0))
-        assert len(chosen) == 1000
-        assert outcome[chosen].sum() == 20
-        assert factor.sum() == pytest.approx(10_000)
-        chosen, factor = sampled_rows(1 - outcome, 1000, np.random.default_rng(0))
-        assert (len(chosen), (1 - outcome[chosen]).sum()) == (1000, 1000 - 20)
-        assert factor @ (1 - outcome)[chosen] == pytest.approx(9980)
-
 
 class TestCalibrationByValue:
     def test_values_for_which_a_model_is_off_come_first(self, known):
@@ -217,14 +207,6 @@ class TestCalibrationByValue:
         assert found["position", "3"].rows == mine.sum()
         assert found["position", "3"].actual == pytest.approx(known.click[mine].mean())
         assert found["position", "3"].predicted == pytest.approx(propensity.predict(known)[mine].mean())
-
-    def test_numbers_are_in_groups_of_equal_size_and_ties_stay_together(self):
-        groups = number_groups(np.append(np.arange(100.0), [np.nan, 5.0])).to_pylist()
-        assert groups[0] == groups[9] == "0 to 9"
-        assert groups[100] is None
-        assert groups[101] == groups[5]
-        assert set(number_groups(np.zeros(50)).to_pylist()) == {"0 to 0"}
-        assert number_groups(np.full(3, np.nan)).to_pylist() == [None] * 3
 
     def test_without_features_there_are_no_values(self, known):
         log = known.with_features(None)

@@ -8,9 +8,8 @@ import types
 
 import pytest
 
-import unskew as us
 from unskew.base.errors import ParameterError
-from unskew.base.progress import SILENT, Lines, progress_bars
+from unskew.base.progress import Lines, progress_bars
 
 
 def test_short_work_says_nothing_where_there_is_no_terminal(capsys):
@@ -19,11 +18,6 @@ def test_short_work_says_nothing_where_there_is_no_terminal(capsys):
         tracker.advance()
         tracker.finish()
     assert capsys.readouterr() == ("", "")
-
-
-def test_nothing_is_shown_on_request(capsys):
-    with progress_bars(show=False) as progress:
-        assert progress is SILENT
 
 
 def test_long_work_says_a_line_now_and_then_where_there_is_no_terminal(capsys):
@@ -61,52 +55,6 @@ def test_steps_beyond_counting_are_a_share_and_a_bar_says_what_it_is_about(capsy
     assert "study · 2 of 25: dr-jl [/b]" in error
     assert "50 %" in error
     assert "4000000" not in error
-
-
-def test_training_tells_its_epochs():
-    class Recorder:
-        def __init__(self):
-            self.tasks, self.figures, self.rows = {}, {}, {}
-
-        def task(self, description, total):
-            self.tasks[description] = [total, 0]
-            outer, name = self, description
-
-            class Tracker:
-                def advance(self, steps=1):
-                    outer.tasks[name][1] += steps
-
-                def observe(self, part, rows, figures):
-                    outer.figures[name] = outer.figures.get(name, {}) | figures
-                    outer.rows[name] = outer.rows.get(name, 0) + rows
-
-                def may_end(self, steps):
-                    pass
-
-                def finish(self):
-                    outer.tasks[name].append("finished")
-
-            return Tracker()
-
-    log = us.load("synthetic", n_users=30, n_items=20, density=0.3).train
-    progress = Recorder()
-    us.Propensity(backbone=us.MF(dim=2), crossfit=None, epochs=4, patience=None).fit(log, progress=progress)
-    us.Naive(backbone=us.MF(dim=2), epochs=3).fit(log, progress=progress, label="my model")
-    assert progress.tasks == {"propensity": [4, 4, "finished"], "my model": [3, 3, "finished"]}
-    assert progress.figures["my model"].keys() == {"epoch", "step", "loss", "loss_naive", "validation"}
-    assert progress.figures["my model"]["epoch"] == 3
-    assert progress.rows["propensity"] == 4 * log.population_size * 0.8
-
-
-@pytest.mark.parametrize("show", [True, False])
-def test_an_interrupt_inside_passes_through(show, capsys):
-    def interrupted():
-        with progress_bars(show=show) as progress:
-            progress.task("training", 3).advance()
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
 
 
 def test_a_line_tells_rows_a_second_the_loss_and_memory(capsys):
@@ -147,25 +95,6 @@ def test_what_may_end_early_tells_the_least_that_is_left_and_no_share(capsys, mo
     clock[0] = 30.0
     tracker.advance(3)
     assert capsys.readouterr().err.startswith("ips: 23 of at most 200, after 30 s, at least 80 s left, ")
-
-
-def test_training_tells_after_how_many_epochs_it_ends_at_the_earliest():
-    reported = []
-
-    class Recorder:
-        def task(self, description, total):
-            return self
-
-        def __getattr__(self, name):
-            return (lambda steps: reported.append(steps)) if name == "may_end" else lambda *given: None
-
-    log = us.load("synthetic", n_users=30, n_items=20, density=0.3).train
-    model = us.Naive(backbone=us.MF(dim=2), epochs=60, patience=3, learning_rate=0.1)
-    model.fit(log, seeds=3, progress=Recorder())
-    assert reported[0] == 4
-    assert reported[-1] == 0
-    assert 0 not in reported[:-1]
-    assert len(reported) == len(model.history_.validation) + 1
 
 
 @pytest.mark.parametrize(("option", "package"), [("tensorboard", "TensorBoard"), ("mlflow", "MLflow")])

@@ -69,16 +69,6 @@ def write(folder: Path, **pages: str) -> Path:
     return folder
 
 
-def test_a_sound_site_has_no_faults(tmp_path):
-    write(
-        tmp_path,
-        index='<h1 id="one">a</h1><a href="other.html#two%20b">x</a><a href="#one">y</a><img src="a.svg">',
-        other='<p id="two b"><a href="https://example.org/gone#x">away</a><link rel="canonical" href="https://a/b">',
-    )
-    (tmp_path / "a.svg").write_text("<svg/>")
-    assert check_site.faults(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -92,23 +82,6 @@ def test_a_sound_site_has_no_faults(tmp_path):
 )
 def test_a_fault_is_found(tmp_path, text, fault):
     assert check_site.faults(write(tmp_path, index=text)) == [fault]
-
-
-def test_a_formula_is_a_drawing_of_the_colour_of_its_text_and_can_be_listened_to():
-    pytest.importorskip("ziamath")
-    pytest.importorskip("sphinx")
-    from sphinx.errors import SphinxError
-    from svg_math import drawn, spaced
-
-    drawing = drawn(r"\frac{1}{|D|} \sum_O \frac{e}{p}", inline=True)
-    assert drawing.startswith("<svg")
-    assert 'fill="currentColor"' in drawing
-    assert r'aria-label="\frac{1}{|D|} \sum_O \frac{e}{p}"' in drawing
-    assert spaced(r"\operatorname{logit} \hat p + \operatorname{f}(p)") == (
-        r"\operatorname{logit}\,\hat p + \operatorname{f}(p)"
-    )
-    with pytest.raises(SphinxError, match="cannot be drawn"):
-        drawn(r"\frac{1}{", inline=False)
 
 
 @pytest.mark.hostile

@@ -79,26 +79,16 @@ def test_a_process_that_ran_duckdb_ends_without_a_word(rows):
     assert ended.stderr == ""
 
 
-def test_cells_of_days_have_the_grid_of_the_monitor(rows, capsys):
-    arguments = ["--table", "shop.logs", "--score", "p", "--outcome", "o", "--by", "day", "--time", "t"]
-    assert main(["audit", "--sql", "bigquery", *arguments]) == 0
-    query = capsys.readouterr().out
-    assert "4 AS `mantissa_bits`" in query
-    assert "CAST(`t` AS DATE)" in query
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["rows-0.parquet", "--sql", "duckdb", "--score", "p"], "FILE has no effect with --sql"),
         (["rows-0.parquet", "--table", "t", "--score", "p"], "--table has no effect without --sql"),
         (["--sql", "duckdb", "--score", "p", "--outcome", "o"], "--table is missing"),
-        (["--sql", "duckdb", "--run", "--score", "p", "--outcome", "o"], "--table is missing"),
         (["--sql", "spark", "--run", "--table", "t", *COLUMNS], "--run runs DuckDB alone"),
         (["--sql", "oracle", "--table", "t", *COLUMNS], "oracle"),
         (["--sql", "duckdb", "--table", "t", *COLUMNS, "--by", "day"], "--by day needs the column of times"),
         (["--sql", "duckdb", "--table", "t", *COLUMNS, "--time", "t"], "--time has no effect without --by"),
-        (["--sql", "duckdb", "--table", "t", *COLUMNS, "--by", "x", "--time", "t"], "--time has no effect"),
         (["--sql", "duckdb", "--run", "--table", "none/*.parquet", *COLUMNS], "No files found"),
         (["--cells", "none.parquet"], "none.parquet"),
         (["--cells", "rows-0.parquet"], "column 'cell' is missing"),

@@ -88,17 +88,6 @@ def test_a_method_is_refused_in_one_line(log, tmp_path, capsys):
     assert error.count("\n") == 1
 
 
-def test_a_column_of_conversions_that_is_named_must_be_there(log, tmp_path, capsys):
-    assert main(["run", "--data", str(log), "--conversion", "bought", "--out", str(tmp_path / "run")]) == 2
-    assert "column 'bought' is missing" in capsys.readouterr().err
-
-
-def test_audit_and_weights_need_no_conversions(log, tmp_path):
-    assert main(["audit", str(log), "--score", "p", "--outcome", "click", "--no-report"]) == 0
-    columns = ["--user", "user", "--item", "item", "--outcome", "click", "--propensity", "linear"]
-    assert main(["weights", str(log), *columns, "-o", str(tmp_path / "w.parquet")]) == 0
-
-
 def test_any_log_may_train_its_propensity_alone(tmp_path):
     world = {"options": {"n_users": 40, "n_items": 30, "density": 0.2}, "crossfit": 2, "seeds": 1}
     result = us.run(us.Config(**world, propensity="popularity", method="none"))

@@ -108,7 +108,6 @@ def test_with_folds_it_says_that_score_differs(run, tmp_path, capsys):
     ("arguments", "words"),
     [
         (["nowhere", "-o", "m.onnx"], ["nowhere", "is not a folder"]),
-        ([".", "-o", "m.onnx"], ["config.toml is missing"]),
         (["{run}", "-o", "m.onnx", "--what", "clicks"], ["--what must be all, conversion or propensity"]),
         (["{run}", "-o", "m.onnx", "--method", "mrdr"], ["no method 'mrdr'", "naive, ips_raw, ips"]),
         (
@@ -118,8 +117,6 @@ def test_with_folds_it_says_that_score_differs(run, tmp_path, capsys):
         (["{run}", "-o", "nowhere/m.onnx"], ["nowhere/m.onnx", "folder does not exist"]),
         (["{run}", "-o", "."], ["is a folder"]),
         (["{run}", "-o", "new/"], ["new/: names a folder", "such as new/model.onnx"]),
-        (["{run}", "-o", "m.onnx", "--json", "nowhere/told.json"], ["--json nowhere/told.json", "not exist"]),
-        (["{run}", "-o", "m.onnx", "--json", "."], ["--json .", "is a folder"]),
     ],
 )
 def test_what_cannot_be_exported_is_told_in_one_line(run, tmp_path, monkeypatch, capsys, arguments, words):

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.base.tables import PACKINGS, read_table
+from unskew.base.tables import PACKINGS
 from unskew.cli import main
 
 QUICK = ["--backbone", "mf", "--seeds", "1", "--crossfit", "2", "--propensity-epochs", "1"]
@@ -44,13 +44,6 @@ def places(table, tmp_path_factory):
 
 
 FORMS = ["flat", "flat/*.parquet", "deep/**/*.parquet", "one.csv.gz", "one.csv.zst", "one.feather"]
-
-
-@pytest.mark.parametrize("suffix", PACKINGS)
-def test_packed_csv_is_read_as_it_was_written(places, table, suffix):
-    read = read_table(places / f"one.csv{suffix}", ["user", "seen"], numbers=["user", "seen"])
-    assert read["user"].to_pylist() == table["user"].to_pylist()
-    assert read["seen"].to_pylist() == table["seen"].to_pylist()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -100,12 +93,6 @@ def test_score_takes_any_form_and_carries_the_columns_of_a_log(places, run, tabl
     expected = us.load_model(run).predict_frame_each(table).mean(axis=0)
     # Files end in other places, and sums of floats round there.
     np.testing.assert_allclose(scored["conversion"].to_numpy(), expected, rtol=1e-12)
-
-
-def test_a_glob_that_matches_nothing_is_one_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", "--data", "logs/*.parquet"]) == 2
-    assert "logs/*.parquet: no such file, and no folder or glob that matches one" in capsys.readouterr().err
 
 
 def test_a_damaged_arrow_file_is_one_line(tmp_path, capsys):

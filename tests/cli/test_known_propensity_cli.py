@@ -157,7 +157,6 @@ def test_compare_refuses_what_needs_pairs_that_were_not_shown(
         (("--crossfit", 3), ("--crossfit has no effect with --known-propensity",)),
         (("--protocol", "paper"), ("goes with the honest protocol",)),
         (("--known-propensity", "position"), ("column 'position'", "above 0 and at most 1")),
-        (("--known-propensity", "nowhere"), ("column 'nowhere' is missing",)),
     ],
 )
 def test_what_cannot_be_is_told_in_one_line(
@@ -201,13 +200,6 @@ class TestPython:
         return us.read_log(
             folder / "log.parquet", **names, space="impressions", known_propensity="propensity_score"
         )
-
-    def test_the_population_is_rows_times_actions(self, log: us.Log) -> None:
-        assert log.n_clicks == len(log) == 3000
-        assert log.population_size == 3000 * ACTIONS
-        assert log.density == pytest.approx(1 / ACTIONS)
-        weights = (1 / log.columns["propensity_score"]).sum()
-        assert weights / log.population_size == pytest.approx(1, abs=0.1)
 
     def test_a_method_reads_the_column_unasked(self, log: us.Log) -> None:
         options = {"backbone": us.MF(dim=2), "epochs": 3}

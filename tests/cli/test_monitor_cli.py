@@ -201,7 +201,6 @@ def test_a_store_tells_the_query_that_counts_for_it(days, capsys):
         (["--sql", "duckdb"], "--table is missing"),
         (["--table", "t"], "--table has no effect without --sql"),
         (["--sql", "duckdb", "--table", "t", "--score", "p"], "--score has no effect with --sql"),
-        (["--sql", "duckdb", "--table", "t"], "there is no such store"),
     ],
 )
 def test_wrong_options_of_a_query_are_one_line(days, capsys, options, told):

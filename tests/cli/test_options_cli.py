@@ -41,6 +41,8 @@ REFUSED = {
     "weights a.csv --score p --outcome o -o out.parquet": [
         "--user u",
         "--item i",
+        "--features auto",
+        "--propensity trees",
         "--device nonsense",
         "--device auto",
     ],

@@ -2,28 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from unskew.cli import main
-from unskew.debias import METHODS
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "add_a_method.py"
-
-
-@pytest.fixture(autouse=True)
-def forgotten():
-    yield
-    if "damped-ips" in METHODS:
-        del METHODS["damped-ips"]
-
-
-def test_a_method_in_a_file_is_listed_beside_the_others(capsys):
-    assert main(["--with", str(EXAMPLE), "methods"]) == 0
-    told = capsys.readouterr().out
-    assert "damped-ips" in told
-    assert "escm2-dr" in told
 
 
 def test_without_the_file_it_is_not_known(capsys):

@@ -104,11 +104,3 @@ def test_weights_train_any_kind_and_say_which(log, tmp_path, name, capsys):
     assert ("chosen by held-out NLL" in told) == (name == "auto")
     assert told[1:] in " ".join(capsys.readouterr().out.split())
     assert len(pq.read_table(out)) == 4000
-
-
-def test_weights_with_a_score_train_none(log, tmp_path, capsys):
-    columns = ["--score", "theirs", "--outcome", "click"]
-    assert (
-        main(["weights", str(log), *columns, "--propensity", "trees", "-o", str(tmp_path / "w.parquet")]) == 2
-    )
-    assert "--propensity has no effect with --score" in capsys.readouterr().err

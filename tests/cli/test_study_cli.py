@@ -84,9 +84,6 @@ def test_the_list_names_every_study(capsys):
         (["study", "nothing"], "no study is called 'nothing'"),
         (["study", "nothing.toml"], "nothing.toml: there is no such file"),
         (["study", "methods", "--data", "coat"], "the dataset 'coat' needs the folder of its files"),
-        (["study", "small", "--protocol", "mine"], "protocol: Input should be 'honest' or 'paper'"),
-        (["study", "small", "--json", "/nowhere/x.json"], "its folder does not exist"),
-        (["study", "small", "--device", "tpu9"], "'tpu9' is not a device"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments, line, capsys, tmp_path, monkeypatch):

@@ -81,10 +81,3 @@ def test_a_column_that_gives_the_click_away_is_refused_unless_it_is_allowed(fram
     assert "'seconds'" in capsys.readouterr().err
     assert not (tmp_path / "out.parquet").exists()
     assert main(["weights", *arguments, "--allow-leak", "seconds"]) == 0
-
-
-def test_with_a_score_nothing_is_trained(tmp_path, capsys):
-    pq.write_table(pa.table({"p": [0.5], "click": [1]}), tmp_path / "log.parquet")
-    given = ["--score", "p", "--outcome", "click", "--features", "auto", "-o", str(tmp_path / "out.parquet")]
-    assert main(["weights", str(tmp_path / "log.parquet"), *given]) == 2
-    assert "--features" in capsys.readouterr().err

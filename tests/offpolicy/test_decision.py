@@ -127,17 +127,6 @@ def test_without_a_sample_clicks_reject_and_never_choose():
     assert "1 of 3 candidates are worse" in decision.sentence
 
 
-def test_seeds_are_averaged():
-    one, other = drawn(4), drawn(5)
-    both = {
-        name: np.concatenate([lines, other.predictions[name][:, ::-1]])
-        for name, lines in one.predictions.items()
-    }
-    decision = decide(RandomSample(one.user, one.outcome, both))
-    alone = decide(one)
-    assert decision.judged[0].advantage != alone.judged[0].advantage
-
-
 def test_a_sample_with_few_conversions_decides_nothing():
     sample = drawn(6, users=20, noise=(3.0, 0.1))
     few = np.concatenate([np.flatnonzero(sample.outcome)[:4], np.flatnonzero(sample.outcome == 0)])

@@ -49,28 +49,6 @@ class TestBalance:
         assert prediction[3] > 0.05
         assert (np.abs(wrong[:, 2]) < 0.1).all(), "balanced weights are in balance"
 
-    def test_balanced_weights_keep_the_totals_of_every_stratum(self):
-        from unskew.offpolicy.covariates import Covariate
-        from unskew.offpolicy.weighing import balanced
-
-        random = np.random.default_rng(0)
-        population, rows = random.normal(size=(2, 4000)), random.normal(0.5, 1.0, (2, 300))
-        edges = (-0.5, 0.5)
-        covariates = [
-            Covariate(str(n), r, p, np.searchsorted(edges, r), np.searchsorted(edges, p), 3)
-            for n, (r, p) in enumerate(zip(rows, population, strict=True))
-        ]
-        weight = random.uniform(1.0, 20.0, 300)
-        group, candidate_group = random.integers(0, 10, 300), random.integers(0, 10, 4000)
-        size = np.bincount(candidate_group, minlength=10).astype(float)
-        made = balanced(weight, group, size, covariates, candidate_group, np.ones(4000))
-        assert (made.weight > 0).all()
-        assert made.weight.sum() == pytest.approx(4000)
-        reached = made.strata.T @ made.weight
-        np.testing.assert_allclose(reached, made.totals.sum(axis=0), rtol=0.005)
-        before = made.strata.T @ normalised(weight, group, size).weight
-        assert np.abs(before / made.totals.sum(axis=0) - 1).max() > 0.3
-
 
 @pytest.fixture(scope="module")
 def line():

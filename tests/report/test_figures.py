@@ -16,7 +16,7 @@ import pytest
 from unskew.audit.segments import Segment
 from unskew.metrics.promise import Promise
 from unskew.report.page import picture
-from unskew.report.plots.axes import Axis, axis_of, ticks_of
+from unskew.report.plots.axes import Axis
 from unskew.report.plots.dots import Dot, DotChart, DotRow
 from unskew.report.plots.learning import learning_figures
 from unskew.report.plots.methods import (
@@ -181,26 +181,6 @@ def test_names_are_escaped_and_ids_are_of_one_figure(figures: dict[str, list[Any
 
 
 @pytest.mark.parametrize(
-    "bounds", [(0.0, 0.55), (0.0, 3e-5), (-1.0, 12.0), (1000.2, 1000.9), (0.70001, 0.70002)]
-)
-@pytest.mark.parametrize("scale", ["linear", "log", "logit"])
-def test_ticks_are_within_and_unlike(bounds: tuple[float, float], scale: Any) -> None:
-    low, high = bounds
-    if (scale != "linear" and low <= 0) or (scale == "logit" and high >= 1):
-        pytest.skip("not on this scale")
-    ticks = ticks_of(Axis(low, high, scale), 250.0)
-    assert 2 <= len(ticks) <= 7
-    assert all(low <= tick <= high for tick, _ in ticks)
-    assert len({label for _, label in ticks}) == len(ticks)
-
-
-def test_an_axis_holds_its_values() -> None:
-    for values in ([0.0], [1200.0, 1700.0], [0.66, 0.69], [-10.0, 12.0], [math.nan], [5.0, math.inf]):
-        axis = axis_of(values)
-        assert all(axis.low < value < axis.high for value in values if math.isfinite(value))
-
-
-@pytest.mark.parametrize(
     ("ratio", "shown"), [(math.inf, "∞ ▸"), (60.0, "60 ▸"), (0.01, "◂ 0.010"), (2.0, "")]
 )
 def test_a_value_beyond_the_axis_is_an_arrow_with_its_value(ratio: float, shown: str) -> None:
@@ -216,15 +196,6 @@ def test_every_row_is_named_with_its_number_and_filled_beyond_noise() -> None:
     assert [text.get_text() for text in axes.texts if text.get_text()] == ["a!", "b!", "c!"]
     dots = [line for line in axes.lines if line.get_marker() == "o"]
     assert [line.get_markerfacecolor() == line.get_color() for line in dots] == [False, True, False]
-
-
-def test_segments_are_named_from_the_top() -> None:
-    chart = segments_chart([segment(n, 1 + i) for i, n in enumerate(NAMES)], [True, False, False])
-    assert [row.dots[0].filled for row in chart.rows] == [True, False, False]
-    assert (chart.rows[0].name, chart.rows[0].aside) == ("c = <b>&", "10"), "rows × error"
-    (axes,) = chart.figure().axes
-    named = [text.get_text() for text in axes.texts if text.get_text().startswith("c = ")]
-    assert [name[:5] for name in named] == ["c = <", "c = x", "c = f"]
 
 
 def test_a_panel_is_as_wide_as_a_telephone_and_what_is_wider_is_moved_sideways() -> None:

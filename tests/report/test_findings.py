@@ -16,7 +16,7 @@ from unskew.metrics.promise import Promise
 from unskew.report.cost import excess_words, judge_promise, promises
 from unskew.report.finding import Answer
 from unskew.report.findings import bias_findings, cost_findings, findings, help_findings
-from unskew.report.propensity_findings import propensity_findings, worst_misstatement
+from unskew.report.propensity_findings import propensity_findings
 
 RANDOM = {"test_is": "random"}
 SIZE = 40_000
@@ -148,15 +148,6 @@ def test_audit_and_run_have_one_verdict_of_the_same_scores(
     run = judged(kind, kind, "none")
     assert {"good": True, "bad": False, "open": None}[run.tone] is audited.healthy
     assert audited.healthy is not wrong_tails
-
-
-def test_the_worst_misstatement_is_where_the_weights_err_most() -> None:
-    score = np.repeat([0.01, 0.1, 0.5], 1000)
-    outcome = np.concatenate([np.arange(1000) < 50, np.arange(1000) < 100, np.arange(1000) < 600])
-    worst = worst_misstatement(CalibrationSketch.of(score=score, outcome=outcome))
-    assert worst == pytest.approx((0.01, 0.05), rel=1e-6)
-    right = np.concatenate([np.arange(1000) < 10, np.arange(1000) < 100, np.arange(1000) < 500])
-    assert worst_misstatement(CalibrationSketch.of(score=score, outcome=right)) is None
 
 
 @pytest.mark.parametrize(

@@ -93,13 +93,6 @@ def test_intervals_of_the_weight_curve_cover_1_for_true_propensities() -> None:
     assert np.mean(covered) == pytest.approx(0.95, abs=0.03)
 
 
-def test_the_weight_curve_with_weights_equals_repeated_rows() -> None:
-    score, outcome, times = np.array([0.1, 0.3, 0.5]), np.array([0, 1, 1]), np.array([4, 2, 2])
-    weighted = weight_curve(CalibrationSketch.of(score=score, outcome=outcome, weight=times), bins=2)
-    repeated = CalibrationSketch.of(score=np.repeat(score, times), outcome=np.repeat(outcome, times))
-    np.testing.assert_allclose(weighted.ratio, weight_curve(repeated, bins=2).ratio)
-
-
 def test_histograms_hold_every_pair_and_every_click(inputs: dict[str, Any]) -> None:
     left, right = histogram_figures(inputs["sketches"], p_min=0.02, rows="impressions")
     shares = [patch.get_data().values.sum() for patch in left.axes[0].patches]
@@ -125,18 +118,6 @@ def test_methods_show_means_seeds_and_students_intervals(inputs: dict[str, Any])
         np.testing.assert_allclose((dot.low, dot.high), limits)
         np.testing.assert_allclose(dot.seeds, seeds)
         assert chart.axis.low < dot.low < dot.high < chart.axis.high
-
-
-def test_rails_stand_below_each_metric_and_1_is_a_line(inputs: dict[str, Any]) -> None:
-    metrics = inputs["metrics"]
-    charts = metric_charts(metrics["methods"], metrics["rails"])
-    assert [chart.note for chart in charts][:4] == [
-        "random 0.500 · oracle 1.00",
-        "1 is right",
-        "lower is better",
-        "random 0.395 · oracle 1.26",
-    ]
-    assert [chart.rule for chart in charts][:3] == [None, 1.0, None]
 
 
 def test_predictions_stand_beside_what_occurred() -> None:

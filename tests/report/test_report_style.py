@@ -91,17 +91,6 @@ def test_the_readers_own_settings_change_nothing(inputs: dict[str, Any]) -> None
     assert changed == plain
 
 
-def test_figures_on_one_page_share_no_id_and_refer_to_their_own(inputs: dict[str, Any]) -> None:
-    texts = [svg(*drawn(inputs), name=name, title="t") for name in ("one", "two")]
-    ids = [set(re.findall(r'\bid="([^"]+)"', text)) for text in texts]
-    assert ids[0]
-    assert not ids[0] & ids[1]
-    for text, own in zip(texts, ids, strict=True):
-        referred = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
-        assert referred
-        assert referred <= own
-
-
 def test_a_figure_of_its_own_has_fixed_colours_on_a_white_ground(inputs: dict[str, Any]) -> None:
     alone = overview_svg(metrics=inputs["metrics"], sketches=inputs["sketches"])
     assert "var(" not in alone
@@ -110,11 +99,6 @@ def test_a_figure_of_its_own_has_fixed_colours_on_a_white_ground(inputs: dict[st
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",
     }
-
-
-def test_the_title_is_escaped(inputs: dict[str, Any]) -> None:
-    text = svg(*drawn(inputs), name="a", title="p < 1 & <b>")
-    assert "<title>p &lt; 1 &amp; &lt;b&gt;</title>" in text
 
 
 def test_importing_loads_no_matplotlib_and_drawing_no_pyplot() -> None:

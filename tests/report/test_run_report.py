@@ -11,7 +11,6 @@ import pytest
 
 from unskew.report import render_run_report
 from unskew.report.run_tables import methods_table
-from unskew.report.table import settings_of
 
 SECTIONS = ("top", "verdict", "propensities", "weights", "methods", "truth", "learning", "settings")
 FIGURES = (
@@ -263,13 +262,6 @@ def test_a_model_that_learned_nothing_is_marked(quick: dict[str, Any]) -> None:
     assert "learned nothing in 3 of 10 seeds" in page
 
 
-def test_a_logged_test_set_is_called_biased(quick: dict[str, Any]) -> None:
-    data = {**quick["metrics"]["data"], "test_is": "logged"}
-    page = render_run_report(**{**quick, "metrics": {**quick["metrics"], "data": data}})
-    assert "as biased as the" in page
-    assert "randomly shown" not in page
-
-
 @pytest.mark.parametrize("nothing", [None, float("nan")])
 def test_numbers_that_are_missing_are_shown_as_missing(quick: dict[str, Any], nothing: float | None) -> None:
     metrics = {
@@ -386,11 +378,3 @@ def test_fields_and_values_are_shown_where_models_read_features(quick: dict[str,
     section = text[text.index('<section id="fields">') : text.index('<section id="settings">')]
     assert re.findall(r'<span class="mark">(.)</span>', section) == ["✗", "?"]
     assert "fields" not in Page(render_run_report(**quick)).ids
-
-
-def test_fields_of_a_log_are_listed_by_name_and_kind() -> None:
-    fields = [
-        {"name": "uid", "kind": "id", "role": "user", "cardinality": 17_079, "missing": 0.0, "note": ""},
-        {"name": "device", "kind": "category", "role": "row", "cardinality": 3, "missing": 0.0, "note": ""},
-    ]
-    assert settings_of({"fields": fields}) == [("fields", "uid (id), device (category)")]

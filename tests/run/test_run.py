@@ -17,7 +17,6 @@ from unskew.base.errors import ParameterError, RunFolderError
 from unskew.cli import main
 from unskew.debias.evaluation import evaluate_users
 from unskew.propensity import InSampleWarning
-from unskew.propensity.network import NetworkStack
 from unskew.report.plots.methods import metric_charts
 from unskew.run import result as run_result
 
@@ -218,16 +217,6 @@ class TestMetrics:
         assert any("2-fold cross-fitted" in label for label in result.metrics["labels"])
         assert not any("paper" in label for label in result.metrics["labels"])
 
-    def test_curves_sketches_and_weights_are_there_for_the_report(self, result):
-        assert set(result.histories) == {"propensity", "naive", "ips_raw", "ips"}
-        assert result.sketches["raw"].rows == result.dataset.train.population_size
-        assert result.rows["calibrated"].shape == (2, len(result.dataset.train))
-
-
-def test_a_run_can_be_repeated(result):
-    again = us.run(us.Config(**SMALL, seeds=2, seed=5))
-    assert again.metrics == result.metrics
-
 
 class TestPropensity:
     def test_the_default_is_chosen_on_held_out_clicks_and_told(self):
@@ -422,14 +411,6 @@ class TestFolder:
         assert (folder / "report.html").read_text() == "<html></html>"
         assert {path.name for path in folder.iterdir()} == FILES
 
-    def test_a_folder_with_other_things_is_never_replaced(self, result, drawn, tmp_path):
-        (tmp_path / "thesis").mkdir()
-        (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
-        for overwrite in (False, True):
-            with pytest.raises(RunFolderError, match="a folder with other things in it"):
-                result.save(tmp_path / "thesis", overwrite=overwrite)
-        assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
-
 
 @pytest.mark.coat
 @pytest.mark.usefixtures("at_length")
@@ -442,23 +423,6 @@ def test_coat_is_at_the_known_scale(coat_root):
     assert metrics["propensity"]["calibrated"]["ece"] <= 0.025
     assert metrics["propensity"]["calibrated"]["auc"] > 0.7
     assert 0.735 <= metrics["methods"]["naive"]["auc"]["mean"] <= 0.765
-
-
-def test_rows_and_pairs_are_scored_once_for_raw_calibrated_figures_and_spread(monkeypatch):
-    scored, inner = [], NetworkStack.score
-    monkeypatch.setattr(
-        NetworkStack,
-        "score",
-        lambda self, rows, replicas: scored.append(rows.shape) or inner(self, rows, replicas),
-    )
-    config = us.Config(**{**SMALL, "uncertainty": "deep-ensemble"}, seeds=1, propensity_epochs=1)
-    data = us.run(config).dataset.train
-    held_out, *predicted = scored
-    assert held_out[0] == 2, "a line for each fold"
-    # Each fold scores the rows that it never saw, filled up to those of the larger.
-    for shape, rows in zip(predicted, (len(data), data.population_size), strict=True):
-        assert shape[0] == 2
-        assert rows <= shape.numel() < 1.1 * rows
 
 
 @pytest.mark.parametrize(("uncertainty", "spreads"), [("deep-ensemble", True), ("dual-focal", False)])

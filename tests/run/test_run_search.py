@@ -11,8 +11,6 @@ import pytest
 import unskew as us
 from unskew.base.errors import DataError, ParameterError
 from unskew.cli import main
-from unskew.data.datasets import Dataset
-from unskew.run.search import require_apart
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.base.errors.CollapseWarning")
 
@@ -135,17 +133,3 @@ def test_a_sample_comes_from_a_file(tmp_path, monkeypatch, capsys):
     config = us.Config(data="files", options={**files, "unbiased": "sample.csv"}, method="auto")
     with pytest.raises(DataError, match="400 pairs of the unbiased sample are in the test set too"):
         us.run(config)
-
-
-def test_users_that_training_did_not_have_are_not_one_user():
-    """Such rows are kept where networks read features; the pairs of two strangers are two pairs."""
-    train = us.Log.from_arrays(user=["a", "b"], item=["x", "y"], conversion=[0, 1])
-    sample = us.Log.from_arrays(user=["new", "a"], item=["x", "z"], conversion=[0, 1])
-
-    def judged(user: list[str], item: list[str]) -> Dataset:
-        test = us.Log.from_arrays(user=user, item=item, conversion=[0, 1])
-        return Dataset(name="files", train=train, test=test, unbiased=sample, facts={}, test_is="random")
-
-    require_apart(judged(["newer", "other"], ["x", "y"]))
-    with pytest.raises(DataError, match="1 pairs of the unbiased sample"):
-        require_apart(judged(["newer", "new"], ["y", "x"]))

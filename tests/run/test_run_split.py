@@ -12,7 +12,6 @@ import pytest
 import unskew as us
 from unskew.base.errors import ParameterError
 from unskew.cli import main
-from unskew.run.split import validation_params
 
 WORLD = {"n_rows": 3_000, "n_users": 150, "n_items": 40, "click_rate": 0.2, "conversion_rate": 0.3}
 QUICK = {"backbone": "mf", "seeds": 2, "crossfit": 2, "propensity_epochs": 1, "method": "ips"}
@@ -27,24 +26,6 @@ def folder(tmp_path_factory):
     )
     assert main(["make-data", "impressions", "--out", str(place), *options.split()]) == 0
     return place
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ((None, None, None), {}),
-        (("auto", None, None), {}),
-        ((None, None, "when"), {"validation_by": "auto:when"}),
-        (("time:0.8", None, None), {"validation_by": "time", "validation_share": 0.2}),
-        (("time", None, "when"), {"validation_by": "time:when", "validation_share": 0.2}),
-        (("user:0.3", None, None), {"validation_by": "user", "validation_share": 0.3}),
-        (("group:a:b", None, None), {"validation_by": "group:a:b", "validation_share": 0.2}),
-        (("group:a:0.1", None, None), {"validation_by": "group:a", "validation_share": 0.1}),
-        ((None, "2026-01-17", "when"), {"validation_by": "from:2026-01-17@when"}),
-    ],
-)
-def test_what_the_options_mean(given, expected):
-    assert validation_params(*given) == expected
 
 
 @pytest.mark.parametrize("split", ["", "time:2", "user:x", "group", "group:", "row:0.1", "time:0"])
@@ -140,10 +121,8 @@ def test_the_command_line_says_what_was_held_out(folder, tmp_path, capsys, optio
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--split soon", "'soon' is not a split"),
         ("--time when", "column 'when' is missing"),
         ("--split group:basket", "column 'basket' is missing"),
-        ("--split user:0.2 --protocol paper", "--split has no effect with --protocol paper"),
         ("--maturity 90d", "no click is older than 90d"),
     ],
 )

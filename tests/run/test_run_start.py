@@ -83,7 +83,6 @@ def test_another_method_starts_from_the_main_model(yesterday):
     [
         ({"backbone": "neumf", "parameters": {}}, "is of another backbone: name was 'mf' and is 'neumf'"),
         ({"parameters": {"backbone.dim": 3}}, "is of another backbone: dim was "),
-        ({"seeds": 3}, "has no seed 2: it was trained with 0, 1"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_trained(yesterday, monkeypatch, changes, message):

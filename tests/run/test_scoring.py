@@ -112,15 +112,6 @@ def test_an_unknown_id_is_named_with_its_file_and_row(run, pairs, tmp_path, smal
     assert not (tmp_path / "out.parquet").exists()
 
 
-def test_a_missing_id_is_named_with_its_row(run, pairs, tmp_path, small_batches):
-    users = pairs["user"].to_pylist()
-    users[200] = None
-    pq.write_table(pairs.set_column(0, "user", pa.array(users)), tmp_path / "pairs.parquet")
-    folder, _, _ = run
-    with pytest.raises(DataError, match=r"pairs\.parquet, column 'user', row 200"):
-        score_pairs(folder, tmp_path / "pairs.parquet", tmp_path / "out.parquet", device="cpu")
-
-
 @pytest.fixture(scope="module")
 def run_by_logistic(tmp_path_factory):
     """A run without features, whose propensity would read them."""
@@ -148,15 +139,6 @@ def test_strangers_are_to_a_logistic_propensity_what_they_are_to_the_model(run_b
     assert found["unseen_user"].to_pylist() == [False, True]
     for name in ("conversion", "propensity"):
         assert np.isnan(found[name].to_numpy()).tolist() == [False, unseen == "nan"]
-
-
-def test_a_damaged_schema_of_the_files_is_told(run, files, tmp_path, capsys):
-    """Arrow's own schema in the footer, of which a letter is not one of base64."""
-    text = files[0].read_bytes()
-    place = text.index(b"ARROW:schema") + 40
-    files[0].write_bytes(text[:place] + b"\x01" + text[place + 1 :])
-    with pytest.raises(DataError, match=r"a\.parquet: cannot be read as Parquet"):
-        score_pairs(run[0], files, tmp_path / "out.parquet", device="cpu")
 
 
 def test_weights_beyond_all_numbers_are_refused(run, pairs, tmp_path):

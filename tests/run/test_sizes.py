@@ -7,21 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 import unskew as us
-from contracts.shown_log import impressions
 from unskew.base.errors import ParameterError
-from unskew.base.progress import SILENT
 from unskew.cli import main
 from unskew.data import Schema
-from unskew.propensity.choice import MOST_WORK
-from unskew.run.estimate import estimate_in_words, estimated_seconds, may_try_network
-from unskew.run.propensities import chosen_propensity
+from unskew.run.estimate import estimate_in_words
 from unskew.run.protocol import protocol_of
 from unskew.run.sizes import (
     PLATEAU_STEPS,
-    batch_size,
     sized,
     sizes_of,
-    width,
 )
 
 SMALL = {"n_users": 40, "n_items": 30, "density": 0.2}
@@ -114,19 +108,6 @@ def test_networks_that_read_features_have_batches_whose_activations_a_cpu_can_ho
     assert sizes == {"method.checks": 3, "propensity.batch_size": 2048, "propensity.checks": 9}
 
 
-@pytest.mark.parametrize("factor", [0.99, 1.01])
-def test_the_estimate_and_the_choice_try_the_same_networks(monkeypatch, factor):
-    log = impressions(rows=1_000)
-    config = us.Config(
-        method="none", seeds=1, device="cpu", crossfit=2, parameters={"propensity.epochs": 1, "dim": 4}
-    )
-    work = us.Propensity(backbone=us.NeuMF(dim=4), epochs=1, crossfit=2).work(log)
-    monkeypatch.setitem(MOST_WORK, "cpu", factor * work)
-    _, choice, _ = chosen_propensity(config, protocol_of(config), log, SILENT)
-    tried = next(each for each in choice.tried if each.name == "neumf").left_out is None
-    assert tried == may_try_network(config, log) == (factor > 1)
-
-
 @pytest.mark.parametrize("name", ["training.batch_size", "method.batch_size", "backbone.dim"])
 def test_what_is_set_by_hand_stays(name):
     config = us.Config(parameters={name: 64}, device="cpu")
@@ -145,31 +126,6 @@ class TestEstimate:
         monkeypatch.setattr("unskew.run.estimate.REPORT_SECONDS", 0.0)
         monkeypatch.setattr("unskew.run.estimate.PLAIN_SECONDS", 0.0)
 
-    def test_it_grows_with_seeds_members_folds_and_models(self):
-        log = impressions(rows=3_000)
-
-        def seconds(**options):
-            return estimated_seconds(us.Config(device="cpu", **options), log)
-
-        fewest = seconds(method="naive", propensity="linear")
-        for more in (
-            {"method": "ips", "propensity": "linear"},
-            {"method": "naive", "propensity": "linear", "seeds": 2},
-            {"method": "naive", "propensity": "linear", "members": 2},
-            {"method": "naive", "propensity": "neumf"},
-        ):
-            assert seconds(**more) > fewest
-        assert seconds(crossfit=5) > seconds(crossfit=2)
-        assert seconds(method="escm2-dr", propensity="linear") > seconds(propensity="linear")
-
-    def test_a_search_with_one_member_is_a_round_of_all_candidates(self):
-        log = impressions(rows=3_000)
-        one, two = (
-            estimated_seconds(us.Config(method="auto", members=members, device="cpu"), log)
-            for members in (1, 2)
-        )
-        assert one < two
-
     def test_a_run_of_some_time_says_how_long_and_how_to_get_a_papers_table(
         self, capsys, tmp_path, monkeypatch
     ):
@@ -181,23 +137,11 @@ class TestEstimate:
         assert said.out.endswith("For a paper's table: --effort thorough --members 10\n")
 
 
-def test_real_steps_are_timed():
-    log = impressions(rows=2_000)
-    assert estimated_seconds(us.Config(backbone="mf", device="cpu"), log) > 0.0
-
-
 def test_impossible_numbers_are_refused():
     with pytest.raises(ParameterError, match=r"--members .* must be at least 1, not 0"):
         us.Config(members=0)
     with pytest.raises(ParameterError, match=r"members has an option of its own.*--members"):
         us.Config(parameters={"method.members": 2})
-
-
-def test_each_rule_changes_in_one_direction():
-    rows = [10**k for k in range(1, 10)]
-    assert [batch_size(n) for n in rows] == sorted(batch_size(n) for n in rows)
-    assert [width(n, 64) for n in (600, 50_000, 50_001, 10**6)] == [64, 64, 16, 16]
-    assert width(10**6, 8) == 8
 
 
 def test_a_run_tells_the_sizes_that_its_data_chose(monkeypatch):

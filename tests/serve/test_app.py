@@ -296,11 +296,6 @@ def test_a_bad_value_of_a_feature_is_one_line(serve, features_model, change, sta
     assert SECRET not in answer.error
 
 
-def test_a_feature_of_the_row_must_be_there(serve, features_model):
-    answer = one(serve, "/score", {"rows": [{"user": "u1", "item": 1}]}, settings={"model": features_model})
-    assert "row 0, field 'position': Field required" in answer.error
-
-
 def test_a_body_beyond_the_limit_is_refused_however_it_comes(serve):
     large = json.dumps({"rows": [{"user": 1, "item": 2}] * 50}).encode()
     settings = {"max_body": 500}

@@ -109,22 +109,6 @@ class TestConversion:
 
 
 class TestPropensity:
-    @pytest.mark.parametrize("backbone", WIDE.values(), ids=WIDE)
-    @pytest.mark.parametrize("crossfit", [None, 3])
-    def test_it_is_calibrated_and_the_mean_over_seeds_and_folds(self, log, tmp_path, backbone, crossfit):
-        p = us.Propensity(backbone=backbone, crossfit=crossfit, **QUICK).fit(log, seeds=2)
-        for name in ("platt", "temperature", "beta", "spline", "none", None):
-            calibrated = p.reread(calibrator=None if name is None else make_calibrator(name))
-            told = us.export_onnx(calibrated, tmp_path / "p.onnx", overwrite=True)
-            assert (told["what"], told["folds"], told["seeds"]) == ("propensity", crossfit or 1, [0, 1])
-            assert told["calibrators"] == [name or "none"]
-            pairs = every_pair(p)
-            expected = as_new_pairs(calibrated, *pairs)
-            np.testing.assert_allclose(served(tmp_path / "p.onnx", *pairs), expected, rtol=FLOAT32)
-            if crossfit is None:
-                predicted = calibrated.predict_pairs_each(*pairs).mean(axis=0)
-                np.testing.assert_array_equal(predicted, expected)
-
     @pytest.mark.parametrize(
         "uncertainty",
         [

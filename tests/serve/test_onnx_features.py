@@ -175,17 +175,6 @@ def test_bags_may_be_padded_to_any_width_and_no_rows_are_no_answers(model, reque
     assert runtime.run(["conversion"], {name: values[:0] for name, values in given.items()})[0].shape == (0,)
 
 
-def test_a_model_of_ids_alone_takes_raw_ids_too_and_gives_nan_for_unknown_ones(known, requests, tmp_path):
-    fitted = us.Naive(backbone=us.MF(dim=3), **QUICK).fit(log_of(known, None))
-    assert us.export_onnx(fitted, tmp_path / "m.onnx")["holds"] == {
-        "user": "text",
-        "item": "integer",
-    }
-    expected = fitted.predict_frame_each(requests, unseen="nan").mean(axis=0)
-    assert 0 < np.isnan(expected).sum() < len(expected)
-    np.testing.assert_allclose(served(tmp_path / "m.onnx", requests), expected, rtol=FLOAT32)
-
-
 def test_the_lines_of_the_page_serve_a_model(known, tmp_path, monkeypatch):
     _, code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     features = (us.Category("country"), us.Number("price"), us.Bag("tags"))

@@ -6,7 +6,6 @@ import dataclasses
 import random
 import shutil
 import signal
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +17,7 @@ import unskew as us
 from forked import Forked
 from unskew.base.errors import CollapseWarning, ParameterError, RunFolderError, TrainingError, UnskewError
 from unskew.data.datasets import Dataset
-from unskew.debias import METHODS, register
+from unskew.debias import METHODS
 from unskew.study import engine, trained
 from unskew.study.engine import run_study
 from unskew.study.grid import read_grid
@@ -239,10 +238,8 @@ BAD = [
         "cpu",
         "n_users must be a whole number",
     ),
-    ({"datasets": [{"name": "synthetic", "options": {"density": "x"}}]}, "cpu", "density must be in"),
     ({"backbone": {"name": "mf", "params": {"dim": 0}}}, "cpu", "dim must be at least 1"),
     ({"crossfit": 1}, "cpu", "crossfit"),
-    ({"propensities": [{"key": "p", "params": {"epochs": 0}}]}, "cpu", "epochs must be at least 1"),
     ({"propensities": [{"key": "p", "uncertainty": "mc-dropout"}]}, "cpu", "needs a backbone with dropout"),
     ({"methods": [{"method": "ips", "params": {"selection": "zzz"}}]}, "cpu", "selection must be"),
     (
@@ -250,24 +247,12 @@ BAD = [
         "cpu",
         r"p_min must be 'auto' or a number in \(0, 1\), not -1",
     ),
-    (
-        {"methods": [{"method": "ips", "params": {"patience": 0}}]},
-        "cpu",
-        "patience must be at least 1",
-    ),
     ({"propensities": [{"key": "p", "params": {"negatives": -1}}]}, "cpu", "negatives must be None"),
-    (
-        {"propensities": [{"key": "p", "params": {"learning_rate": 0}}]},
-        "cpu",
-        "learning_rate must be in",
-    ),
     (
         {"tune": {"values": {"learning_rate": [float("inf")]}}},
         "cpu",
         "learning_rate must be in",
     ),
-    ({"tune": {"values": {"weight_decay": [-1]}}}, "cpu", "weight_decay must be in"),
-    ({"tune": {"values": {"batch_size": [64, 0]}}}, "cpu", "batch_size must be at least 1"),
     ({"tune": {"values": {"backbone__dim": [4, 0]}}}, "cpu", "dim must be at least 1"),
     ({}, "tpu9", "'tpu9' is not a device"),
 ]
@@ -373,23 +358,6 @@ class TestTuning:
         )
         run_study(grid(tune=self.TUNE, propensities=["constant"]), tmp_path / "s", device="cpu")
         assert seen == ["naive", "ips", "stable-dr"]
-
-
-def test_a_method_of_ones_own_takes_part(tmp_path):
-    @register
-    @dataclass(kw_only=True)
-    class Halved(us.IPS):
-        """IPS with half the weight."""
-
-        name: ClassVar[str] = "halved"
-
-    try:
-        result = run_study(
-            grid(methods=[{"method": "halved", "params": {"epochs": 2}}]), tmp_path / "s", device="cpu"
-        )
-    finally:
-        del METHODS["halved"]
-    assert len(values(result.table, method="halved", metric="auc")) == 2 * 3
 
 
 RESULTS = 9

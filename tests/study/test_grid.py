@@ -58,7 +58,6 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
     [
         ({"sedes": 3}, "sedes: no such key. To fix: use one of name, protocol, seeds"),
         ({"datasets": [{"root": "x"}]}, r"datasets\[0\]\.name: the key is missing. To fix: add it"),
-        ({"datasets": [{"name": "coat", "rot": "x"}]}, r"datasets\[0\]\.rot: no such key.*options"),
         (
             {"datasets": ["cot"]},
             r"datasets\[0\]: unknown dataset 'cot'. To fix: use coat, or one of synthetic, coat",
@@ -80,12 +79,8 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ({"backbone": {"name": "mf", "params": {"depth": 2}}}, "mf: .*depth"),
         ({"crossfit": "many"}, "crossfit: Input should be a valid integer"),
         ({"name": ".."}, r"name: '\.\.' cannot be a study's name"),
-        ({"name": "a/b"}, "cannot be a study's name"),
         ({"name": "x" * 300}, "use up to 100 letters"),
         ({"seeds": True}, "seeds: True is no count and no list of seeds. To fix: give seeds = 10"),
-        ({"seeds": [0, "1"]}, "is no count and no list of seeds"),
-        ({"seeds": 10**20}, "seeds: 100000000000000000000 is no count"),
-        ({"datasets": [{"name": "synthetic", "options": {"name": "x"}}]}, "name is set elsewhere in a grid"),
         ({"propensities": [{"key": "p", "uncertainty_params": {"members": 3}}]}, "are of no uncertainty"),
         ({"metrics": ["zzz"]}, "no metric is called 'zzz'. To fix: use one of auc, user_auc, mean_over_rate"),
         (
@@ -101,25 +96,8 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
             {"backbone": {"name": "mf", "params": {"dim": "a"}}},
             "backbone: MF: dim must be a whole number, not 'a'",
         ),
-        (
-            {"calibrators": [{"name": "histogram", "params": {"bins": "x"}}]},
-            r"calibrators\[0\]: Histogram: bins must be a whole number, not 'x'",
-        ),
         ({"calibrators": [{"name": "histogram", "params": {"bins": 0}}]}, r"calibrators\[0\]: bins must be"),
-        ({"propensities": [{"key": "p", "params": {"epochs": "a"}}]}, "epochs must be a whole number"),
         ({"propensities": [{"key": "p", "params": {"calibrator": "platt"}}]}, "write calibrators ="),
-        (
-            {
-                "propensities": [
-                    {"key": "p", "uncertainty": "mc-dropout", "uncertainty_params": {"samples": "x"}}
-                ]
-            },
-            "MCDropout: samples must be a whole number",
-        ),
-        (
-            {"methods": [{"method": "ips", "params": {"p_min": "a"}}]},
-            r"methods\[0\]: p_min must be 'auto' or a num",
-        ),
         (
             {"methods": [{"method": "ips", "params": {"backbone": "mf"}}]},
             "write it beside params, by its name",
@@ -133,21 +111,11 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
             {"methods": [{"method": "naive", "propensity": ["p platt"]}]},
             "no propensity of this grid is called 'p platt'",
         ),
-        (
-            {"propensities": ["p"], "methods": [{"method": "ips", "propensity": ["p none", ""]}]},
-            r"methods\[0\]: ips cannot do without propensities",
-        ),
         ({"reverse": ["no_clip"]}, "only the paper protocol has switches to reverse. To fix: write protocol"),
         ({"protocol": "paper", "reverse": ["x"]}, "the paper protocol has no switch 'x'"),
         ({"propensities": [{"key": "p", "calibrators": ["x"]}]}, r"propensities\[0\]\.calibrators\[0\]"),
-        ({"tune": {"values": {"learning_rate": ["a"]}}}, "Naive: learning_rate must be a number, not 'a'"),
         ({"tune": {"values": {"backbone__dim": [4, "a"]}}}, "NeuMF: dim must be a whole number, not 'a'"),
-        ({"tune": {"values": {"speed": [1]}}}, "Naive has no parameter 'speed'"),
         ({"p_min": 2.0}, "p_min must be 'auto' or a number in"),
-        (
-            {"tune": {"values": {"batch_size": [1]}, "methods": ["mrdr"]}},
-            "no method of this grid is called 'mrdr'",
-        ),
     ],
 )
 def test_a_mistake_is_one_line_that_names_its_key(change, line):

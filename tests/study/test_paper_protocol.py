@@ -150,13 +150,7 @@ def test_doubly_robust_batches_are_six_to_one_of_pairs_that_stay(log):
     assert not bool((epochs[0] == epochs[1]).all())
 
 
-def test_dual_focal_on_probabilities_is_the_loss_of_the_squeezed_logit():
-    import torch
-
-    logit, target = torch.linspace(-3, 3, 7), torch.tensor([0.0, 1, 0, 1, 0, 1, 0])
-    legacy = DualFocalOnProbabilities().loss(target, logit)
-    squeezed = DualFocal(link="none").loss(target, 2 * torch.sigmoid(logit) - 1)
-    assert torch.allclose(legacy, squeezed)
+def test_dual_focal_on_probabilities_has_no_link_to_invert():
     with pytest.raises(ParameterError, match="use link='none'"):
         DualFocalOnProbabilities(link="inverse").check()
 
@@ -179,37 +173,3 @@ def test_both_terms_of_a_click_see_the_same_noise_of_the_imputer(log):
     assert imputed is correction
     assert full.shape[1] == 6 * correction.shape[1]
     assert seen[3] is not correction
-
-
-def test_members_of_an_ensemble_are_judged_on_the_same_cells(log, monkeypatch):
-    from unskew.propensity import DeepEnsemble
-    from unskew.propensity.network import NetworkStack
-
-    judged, score = [], NetworkStack.score
-
-    def spy(self, rows, replicas):
-        judged.append(rows.user)
-        return score(self, rows, replicas)
-
-    monkeypatch.setattr(NetworkStack, "score", spy)
-    propensity = Paper(propensity_epochs=1).propensity(MF(dim=2))
-    propensity.set_params(uncertainty=DeepEnsemble(members=3)).fit(log, seeds=2, device="cpu")
-    first, second = judged[0]
-    assert not bool((first == second).all())
-    mean = propensity.predict_matrix_each(calibrated=False).mean()
-    assert propensity.held_out_sketches(calibrated=False)[0].mean_score == pytest.approx(mean, rel=0.2)
-
-
-def test_no_negative_comes_twice_unless_there_are_too_few(log):
-    import torch
-
-    from unskew.training import Population, resolve_device
-    from unskew.training.samplers import unclicked_cells
-
-    population = Population(log, resolve_device("cpu"))
-    there = population.size - population.n_clicks
-    drawn = unclicked_cells(population, torch.tensor([1, 2]), salt=3, count=there)
-    assert all(len(set(line.tolist())) == there for line in drawn)
-    assert not bool(population.click(drawn).any())
-    more = unclicked_cells(population, torch.tensor([1]), salt=3, count=there + 5)
-    assert more.shape == (1, there + 5)

@@ -26,7 +26,6 @@ from unskew.study.presets import PAPER_SOURCES, PRESETS, SOURCES, chosen_presets
 from unskew.study.reproduce import found_data, reproduce
 from unskew.study.reproduction import ReproduceConfig, Reproduction, Values
 from unskew.study.results import ResultStore
-from unskew.study.switches import chosen_on_test_table
 from unskew.study.table import Row, long_table, read_tables, summary
 
 WORLD = {"n_users": 40, "n_items": 30, "density": 0.2, "seed": 4}
@@ -298,16 +297,6 @@ class TestEpochChosenOnTest:
             np.testing.assert_allclose(last.of(key, name)["auc"], values[-1], atol=1e-12)
             differs |= bool((best > values[-1]).any())
         assert differs, "where the last epoch is always the best, the choice is not tested"
-
-    def test_the_table_sets_it_beside_the_last_epoch_and_says_what_it_is(self, work):
-        shown = chosen_on_test_table(work)
-        assert [row[0] for row in shown.rows] == [
-            f"{name} {title}" for name in ("dr-jl", "mrdr") for title in ("raw", "Platt scaling")
-        ]
-        for _, last, chosen, *_ in shown.rows:
-            assert float(chosen.split()[0]) >= float(last.split()[0])
-        assert "epoch_chosen_on_test" in shown.columns
-        assert "off in every other table" in shown.caption
 
     def test_no_constructor_and_no_switch_of_the_protocol_has_it(self):
         assert not [

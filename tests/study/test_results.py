@@ -53,12 +53,3 @@ def test_the_key_changes_with_the_file_of_the_method_and_with_nothing_else(file)
     assert key(file) == before
     file.write_text(METHOD.replace("0.5", "0.7"), encoding="utf-8")
     assert key(file) != before
-
-
-def test_a_class_without_a_file_is_known_by_its_own_source():
-    made: dict[str, type] = {}
-    exec("class Typed:\n    pass\n", {"__name__": "nowhere_of_mine"}, made)
-    assert source_hash(made["Typed"]) == source_hash(made["Typed"])
-    other: dict[str, type] = {}
-    exec("class Other:\n    pass\n", {"__name__": "nowhere_of_mine"}, other)
-    assert source_hash(made["Typed"]) != source_hash(other["Other"])

@@ -114,14 +114,6 @@ def test_propensities_are_judged_by_their_seeds_alone(drawn):
     assert "test users" not in made.caption
 
 
-def test_a_row_may_be_compared_with_its_own_raw_propensity(drawn):
-    rows = rows_of("ips", drawn["naive"], propensity="p", calibrator="none")
-    rows += rows_of("ips", drawn["ips"], propensity="p", calibrator="platt")
-    made = summary(long_table(rows), against={"calibrator": "none"})
-    figure = made.rows[Row("d", "honest", "p", "platt", "ips")]["auc"]
-    assert figure.difference == pytest.approx((drawn["ips"] - drawn["naive"]).mean())
-
-
 def test_diverged_seeds_are_left_out_of_means_and_pairs(drawn):
     broken = drawn["ips"].copy()
     broken[2] = np.nan
