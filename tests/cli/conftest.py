@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from unskew.cli import main
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _undrawn(undrawn: None) -> None:
@@ -19,3 +21,14 @@ def _unannounced(monkeypatch) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _briefly(briefly: None) -> None:
     """In every file here; a test of what is learned asks for ``at_length``."""
+
+
+def fails(arguments, capsys) -> str:
+    """Run, and return the one line that it printed on standard error."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.count("\n") == 1, error
+    assert error.startswith("unskew: ")
+    return error

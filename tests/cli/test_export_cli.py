@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
+from cli.conftest import fails
 from unskew.cli import main
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -61,17 +62,6 @@ def scored(run, pairs, *further: str) -> pa.Table:
     arguments = [str(run), str(pairs), "-o", str(out), "--unseen", "nan", "--overwrite", *further]
     assert main(["score", *arguments]) == 0
     return pq.read_table(out)
-
-
-def fails(arguments, capsys) -> str:
-    """Run, and give the one line that it printed on standard error."""
-    capsys.readouterr()
-    assert main([str(argument) for argument in arguments]) == 2
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert error.count("\n") == 1, error
-    assert error.startswith("unskew: ")
-    return error
 
 
 def test_conversions_are_those_that_score_writes(run, pairs, tmp_path, capsys):

@@ -157,9 +157,6 @@ def test_a_report_replaces_reports_alone(days, capsys):
     [
         (["--add", "logs"], "--score is missing, which a new store needs"),
         (["--add", *COLUMNS], "there is nothing to add"),
-        (["--add", "none.parquet", *COLUMNS], "no such file"),
-        (["--add", "logs", *COLUMNS[:-2]], "--by day needs the column of times"),
-        (["--add", "logs", *COLUMNS[:-1], "none"], "column 'none' is missing"),
         (["--add", "logs", *COLUMNS, "--json", "x.json"], "--json has no effect with --add"),
         (["--add", "logs", *COLUMNS, "--maturity", "soon"], "'soon' is not a length of time"),
         (["--add", "logs", *COLUMNS, "--as-of", "soon"], "'soon' is not a date"),

@@ -7,6 +7,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
+from cli.conftest import fails
 from unskew.cli import main
 
 TINY = """
@@ -25,14 +26,6 @@ def file(tmp_path):
     path = tmp_path / "tiny.toml"
     path.write_text(TINY, encoding="utf-8")
     return path
-
-
-def fails(arguments, capsys) -> str:
-    assert main([str(argument) for argument in arguments]) == 2
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert error.count("\n") == 1
-    return error
 
 
 def test_a_file_gives_the_long_table_and_every_rendering_of_it(file, tmp_path, capsys):

@@ -316,12 +316,7 @@ def test_files_without_a_test_log_give_propensities_and_models(space, tmp_path, 
     [
         ({"seeds": 0}, "--seeds .* must be at least 1, not 0"),
         ({"seed": -1}, "--seed .* must be at least 0, not -1"),
-        ({"propensity_epochs": 0}, "--propensity-epochs .* must be at least 1, not 0"),
         ({"p_min": 0.0}, r"p_min must be 'auto' or a number in \(0, 1\), not 0.0"),
-        ({"protocol": "fair"}, "--protocol .* must be honest or paper, not 'fair'"),
-        ({"backbone": "lstm"}, "unknown backbone 'lstm'"),
-        ({"calibrator": "magic"}, "unknown calibrator 'magic'"),
-        ({"method": "magic"}, r"unknown method 'magic'.*naive, ips, snips"),
     ],
 )
 def test_what_cannot_be_run_is_told_before_any_work(options, message):

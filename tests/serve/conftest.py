@@ -65,6 +65,21 @@ def hashed_run(tmp_path_factory) -> Path:
     return folder
 
 
+def raw_inputs(described, frame) -> dict[str, np.ndarray]:
+    """What a server would do with a data frame, by the file's own description of its inputs."""
+    kinds = {"text": object, "number": np.float64, "integer": np.int64}
+    given = {}
+    for each in described:
+        values = frame[each["name"]].tolist()
+        if isinstance(values[0], list):
+            width = max(len(value) for value in values)
+            values = [[*value, *[each["missing"]] * (width - len(value))] for value in values]
+        elif each["holds"] == "text":
+            values = [value if isinstance(value, str) else each["missing"] for value in values]
+        given[each["name"]] = np.array(values, dtype=kinds[each["holds"]])
+    return given
+
+
 def export(run: Path, folder: Path) -> Path:
     from unskew.base.manifest import digest_of
     from unskew.serve.onnx_file import export_run

@@ -12,6 +12,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import unskew as us
 from contracts.feature_world import log_of, part, table
+from serve.conftest import raw_inputs
 from unskew.base.errors import ParameterError, UnskewError
 from unskew.calibration import make_calibrator
 from unskew.cli import main
@@ -37,17 +38,9 @@ def shown():
 def answers(path, frame) -> dict[str, np.ndarray]:
     """All outputs for rows of a frame, by the file's own description of raw inputs."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    kinds = {"text": object, "number": np.float64, "integer": np.int64}
-    given = {}
-    for each in json.loads(session.get_modelmeta().custom_metadata_map["inputs"]):
-        values = frame[each["name"]].tolist()
-        if isinstance(values[0], list):
-            width = max(map(len, values))
-            values = [[*value, *[each["missing"]] * (width - len(value))] for value in values]
-        elif each["holds"] == "text":
-            values = [value if isinstance(value, str) else each["missing"] for value in values]
-        given[each["name"]] = np.array(values, dtype=kinds[each["holds"]])
-    return dict(zip([each.name for each in session.get_outputs()], session.run(None, given), strict=True))
+    described = json.loads(session.get_modelmeta().custom_metadata_map["inputs"])
+    answered = session.run(None, raw_inputs(described, frame))
+    return dict(zip([each.name for each in session.get_outputs()], answered, strict=True))
 
 
 KINDS = {

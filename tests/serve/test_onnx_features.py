@@ -12,6 +12,7 @@ import pytest
 
 import unskew as us
 from contracts.feature_world import log_of, part, table
+from serve.conftest import raw_inputs
 from unskew.base.errors import UnskewError
 from unskew.data.values import arrow_of, values_of
 
@@ -59,21 +60,6 @@ def session(path):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
-def raw_inputs(described, frame) -> dict[str, np.ndarray]:
-    """What a server would do with a data frame, by the file's own description of its inputs."""
-    kinds = {"text": object, "number": np.float64, "integer": np.int64}
-    given = {}
-    for each in described:
-        values = frame[each["name"]].tolist()
-        if isinstance(values[0], list):
-            width = max(len(value) for value in values)
-            values = [[*value, *[each["missing"]] * (width - len(value))] for value in values]
-        elif each["holds"] == "text":
-            values = [value if isinstance(value, str) else each["missing"] for value in values]
-        given[each["name"]] = np.array(values, dtype=kinds[each["holds"]])
-    return given
 
 
 def served(path, frame) -> np.ndarray:

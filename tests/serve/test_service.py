@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import unskew as us
+from cli.conftest import fails
 from unskew.base.own_code import load_own_code
 from unskew.base.registry import METHODS
 from unskew.cli import main
@@ -203,14 +204,6 @@ def test_files_of_ones_own_are_not_run_by_the_service(ids_run, tmp_path, capsys)
     line = fails(["--with", broken, "serve", ids_run, *state], capsys)
     assert "RuntimeError: not " in line
     assert f"not {os.getpid()}" not in line
-
-
-def fails(arguments, capsys) -> str:
-    assert main([str(each) for each in arguments]) == 2
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert error.count("\n") == 1, error
-    return error
 
 
 def test_what_cannot_be_served_is_one_line(ids_run, tmp_path, capsys, monkeypatch):

@@ -14,7 +14,6 @@ from scipy.stats import spearmanr
 
 import unskew as us
 from unskew.base.errors import ParameterError
-from unskew.cli import main
 from unskew.metrics import CalibrationSketch, ece
 from unskew.study import engine, trained
 from unskew.study.beside import beside, comparisons, summarised
@@ -361,11 +360,6 @@ class TestChoice:
     def test_switches_belong_to_the_paper_protocol(self, tmp_path):
         with pytest.raises(ParameterError, match="only the paper protocol has switches"):
             ReproduceConfig(presets=("all",), out=tmp_path, reversed=("no_offset",))
-
-
-def test_the_command_is_one_line_and_code_2_where_it_cannot_be(capsys, tmp_path):
-    assert main(["reproduce", "table-9", "--data", "synthetic", "--out", str(tmp_path / "x")]) == 2
-    assert "there is no preset 'table-9'" in capsys.readouterr().err
 
 
 @pytest.mark.coat
