@@ -14,7 +14,6 @@ from sklearn.base import clone
 import unskew as us
 from unskew.base.errors import NotFittedError, ParameterError
 from unskew.propensity.propensity import BasePropensity
-from unskew.training.reader import Reader
 
 SEEDS = (3, 8)
 FOLDS = 3
@@ -62,7 +61,7 @@ def by_ids(propensity: BasePropensity, log: us.Log) -> dict[tuple[str, str, floa
 def each_replica(propensity: BasePropensity, log: us.Log) -> np.ndarray:
     """Raw scores ``[seeds, folds, n]`` of all cells of D by every replica."""
     user, item = all_pairs(log)
-    rows = Reader(propensity.users_, propensity.items_, None, propensity.device_).of_pairs(user, item).rows
+    rows = propensity.reader().of_pairs(user, item).rows
     groups = propensity.scorer_.groups()
     scores = np.concatenate([propensity.scorer_.score(rows, group).mean for group in groups])
     return scores.reshape(len(propensity.seeds_), -1, scores.shape[1])

@@ -18,8 +18,8 @@ def log():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"backbone": "mf"}, r"backbone must be a Backbone object, not 'mf'\. To fix: give MF\(\)"),
-        ({"backbone": None}, "backbone must be a Backbone object, not None"),
+        ({"backbone": "mf"}, r"backbone must be a Learner object, not 'mf'\. To fix: give MF\(\)"),
+        ({"backbone": None}, "backbone must be a Learner object, not None"),
         ({"backbone": us.MF}, r"not the class MF\. To fix: give MF\(\)"),
         ({"backbone": us.MF(dim="a")}, "MF: dim must be a whole number, not 'a'"),
         ({"calibrator": "platt"}, r"calibrator must be a Calibrator object or None.*give Platt\(\)"),
@@ -44,7 +44,7 @@ def test_a_propensity_refuses_them(log, params, message):
     [
         ({"p_min": None}, "IPS: p_min must be a number or 'auto', not None"),
         ({"p_min": "a"}, "p_min must be 'auto' or a number in"),
-        ({"backbone": "mf"}, r"IPS: backbone must be a Backbone object.*give MF\(\)"),
+        ({"backbone": "mf"}, r"IPS: backbone must be a Learner object.*give MF\(\)"),
         ({"patience": 0.5}, "patience must be a whole number or None"),
     ],
 )
