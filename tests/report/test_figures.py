@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from matplotlib.text import Text
 
 from unskew.audit.segments import Segment
 from unskew.metrics.promise import Promise
@@ -121,6 +122,11 @@ def figures(inputs: dict[str, Any]) -> dict[str, list[Any]]:
     for each in itertools.chain(*drawn.values()):
         each.draw_without_rendering()
     return drawn
+
+
+def test_a_search_names_its_kinds_of_evidence(figures: dict[str, list[Any]]) -> None:
+    texts = {each.get_text() for figure in figures["charts"] for each in figure.findobj(Text)}
+    assert {"random sample, helped by clicks (95 %)", "biased clicks alone (range over Γ)"} <= texts
 
 
 @pytest.mark.parametrize("kind", ["charts", "scores", "time", "files"])

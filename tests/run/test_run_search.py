@@ -59,7 +59,6 @@ def test_the_report_shows_the_search(searched):
     assert 'id="search"' in page
     assert "How was the method chosen?" in page
     assert "esmm λ=15" in page
-    assert "biased clicks alone (range over Γ)" in page
     assert "in the lower half on the sample" in page
 
 
