@@ -124,7 +124,7 @@ COMPARED = (*CANDIDATES, *(name for name in CALIBRATORS if name not in (*CANDIDA
 
 @dataclass(frozen=True, eq=False)
 class CalibratorScore:
-    """What a calibrator reaches on held-out rows.
+    """The figures of a calibrator on held-out rows.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class CalibratorScore:
 
     @property
     def near_best(self) -> bool:
-        """Whether the NLL is within one standard error of the lowest."""
+        """Return whether the NLL is within one standard error of the lowest."""
         return self.excess <= self.excess_error
 
 

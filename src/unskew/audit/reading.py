@@ -31,7 +31,7 @@ MOST_WEIGHT_RATIO = 1e12
 
 
 class Counted(NamedTuple):
-    """What one pass over the rows leaves.
+    """The counts and samples that one pass over the rows collects.
 
     ``folds`` has a sketch for each fold, ``values`` the codes of each column of segments, ``segments`` their
     cells, and ``sample`` some of the rows with their segments (None without segments).

@@ -72,7 +72,7 @@ class Encoder(ABC):
     @property
     @abstractmethod
     def field(self) -> Field:
-        """What networks read."""
+        """Return the field that networks read."""
 
     @property
     @abstractmethod
@@ -162,7 +162,7 @@ class CodeEncoder(Encoder):
 
     @property
     def field(self) -> Field:
-        """What networks read."""
+        """Return the field that networks read."""
         declared, role = self.feature, self.feature.role
         assert role is not None
         own = (declared.dim, declared.share) if isinstance(declared, Coded) else (None, None)
@@ -282,7 +282,7 @@ class NumberEncoder(Encoder):
 
     @property
     def field(self) -> Field:
-        """What networks read."""
+        """Return the field that networks read."""
         assert self.feature.role is not None
         return Field(
             self.feature.name, "number", self.feature.role, unknown="other", width=1 + (self.missing > 0)
@@ -349,7 +349,7 @@ class VectorEncoder(Encoder):
 
     @property
     def field(self) -> Field:
-        """What networks read."""
+        """Return the field that networks read."""
         assert self.feature.role is not None
         width = len(self.mean) + (self.missing > 0)
         return Field(self.feature.name, "vector", self.feature.role, unknown="other", width=width)
