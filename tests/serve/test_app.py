@@ -177,8 +177,8 @@ def test_metrics_that_are_asked_for_without_end_are_measured_once(serve):
     measured = []
 
     async def questions(app):
-        sketch = app.store.sketch
-        app.store.sketch = lambda name: measured.append(name) or sketch(name)
+        cells = app.store.cells
+        app.store.cells = lambda name: measured.append(name) or cells(name)
         return await asyncio.gather(*(ask(app, "/metrics") for _ in range(20)))
 
     assert {each.status for each in serve(questions)} == {200}
@@ -396,7 +396,7 @@ def test_outcomes_are_counted_once(serve):
         weighted = {"request": other["request"], "outcome": True, "weight": 2.0}
         third = await ask(app, "/outcomes", {"outcomes": [weighted]})
         counts = [each.json for each in (first, again, third)]
-        return answer["scores"], other["scores"], counts, app.store.sketch(app.model.name)
+        return answer["scores"], other["scores"], counts, app.store.cells(app.model.name).whole()
 
     scores, others, counts, sketch = serve(questions)
     assert counts == [
@@ -428,7 +428,7 @@ def test_cells_in_the_database_are_those_of_one_sketch(serve):
         rows = outcomes_of(app, score, came, weight)
         for start in range(0, 900, 300):
             assert (await ask(app, "/outcomes", {"outcomes": rows[start : start + 300]})).status == 200
-        return app.store.sketch(app.model.name)
+        return app.store.cells(app.model.name).whole()
 
     counted = serve(questions)
     expected = us.CalibrationSketch.of(score=score.astype(np.float64), outcome=came, weight=weight)
@@ -604,21 +604,11 @@ def test_one_service_has_a_state_and_a_damaged_one_is_one_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "factor", "healthy", "words"),
-    [
-        (100, 1.0, None, "Undecided: 100 outcomes are too few"),
-        (
-            60_000,
-            1.0,
-            True,
-            "No sign of miscalibration beyond noise: on 60,000 outcomes the mean prediction is",
-        ),
-        (60_000, 0.5, False, "Wrong: on 60,000 outcomes the mean prediction is"),
-    ],
+    ("rows", "factor", "healthy"), [(100, 1.0, None), (60_000, 1.0, True), (60_000, 0.5, False)]
 )
-def test_the_calibration_comes_as_json_and_as_a_page(serve, rows, factor, healthy, words):
+def test_the_calibration_is_the_audit_of_what_was_served(serve, rows, factor, healthy):
     random = np.random.default_rng(0)
-    score = random.uniform(0.02, 0.6, rows)
+    score = random.uniform(0.02, 0.6, rows).astype(np.float32).astype(float)
     came = random.random(rows) < factor * score
 
     async def questions(app):
@@ -631,18 +621,24 @@ def test_the_calibration_comes_as_json_and_as_a_page(serve, rows, factor, health
     assert "No outcomes have arrived yet" in empty.body.decode()
     figures = about.json
     assert (figures["rows"], figures["healthy"]) == (rows, healthy)
-    assert figures["ece"]["low"] <= figures["ece"]["high"]
-    assert figures["verdict"].startswith(words), figures["verdict"]
-    if healthy:
-        # The test did not reject: the sentence gives the estimate and its interval, and claims no more.
-        assert "95 % interval" in figures["verdict"]
-        assert "within" not in figures["verdict"]
-        assert "onest" not in figures["verdict"]
+    expected = us.audit(pa.table({"p": score, "conversion": came}), score="p", outcome="conversion")
+    assert figures["wce"]["value"] == pytest.approx(expected.wce.value, rel=1e-9)
+    assert figures["headline"] == expected.headline
     text = page.body.decode()
-    assert figures["verdict"] in text
+    assert figures["headline"] in text
     assert "<svg" in text
     assert "http://" not in text.replace("http://www.w3.org", "")
     assert (pdf.status, other.status) == (422, 404)
+
+
+def test_outcomes_that_are_all_the_same_decide_nothing(serve):
+    async def questions(app):
+        await ask(app, "/outcomes", {"outcomes": outcomes_of(app, np.full(5, 0.5), np.zeros(5, bool))})
+        return (await ask(app, "/calibration")).json
+
+    figures = serve(questions)
+    assert (figures["rows"], figures["healthy"]) == (5, None)
+    assert figures["verdict"] == "Undecided: all 5 outcomes are the same."
 
 
 def test_the_model_says_what_it_is_and_reads(serve, features_model):

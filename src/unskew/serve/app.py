@@ -30,10 +30,13 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from unskew import __version__
+from unskew.audit.audit import audit
+from unskew.audit.audit_result import AuditResult
 from unskew.base.errors import UnskewError
+from unskew.base.files import finite
 from unskew.metrics import CalibrationSketch, ece, wce
+from unskew.metrics.cells import Cells
 from unskew.serve import logs
-from unskew.serve.calibration import figures_of
 from unskew.serve.requests import OutcomeReader, TooLargeError
 from unskew.serve.served_model import ServedModel
 from unskew.serve.settings import ServeSettings
@@ -78,8 +81,7 @@ class Service:
         # One thread works on large requests, so that the loop is free for those who ask for less.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="unskew")
         self._waiting = 0
-        self._figures: tuple[tuple[str, int], dict[str, Any]] | None = None
-        self._figures_lock = asyncio.Lock()
+        self._audit_lock = asyncio.Lock()
         self._measured = -MEASURED_EVERY
         pages = {
             "/healthz": self._healthz,
@@ -204,10 +206,10 @@ class Service:
         return PlainTextResponse("ending\n", 503) if self.draining else PlainTextResponse("ready\n")
 
     async def _metrics_page(self, request: Request) -> Response:
-        async with self._figures_lock:
+        async with self._audit_lock:
             if time.monotonic() >= self._measured + MEASURED_EVERY:
-                sketch = await asyncio.to_thread(self.store.sketch, self.model.name)
-                await asyncio.to_thread(self.metrics.measure, sketch)
+                cells = await asyncio.to_thread(self.store.cells, self.model.name)
+                await asyncio.to_thread(self.metrics.measure, cells.whole())
                 self._measured = time.monotonic()
         text = self.metrics.page(self.model, self.draining)
         return Response(text, media_type="text/plain; version=0.0.4")
@@ -241,17 +243,12 @@ class Service:
         name = asked.get("model", self.model.name)
         if name not in models:
             raise HTTPException(404, "no such model was served here. To fix: see GET /calibration.")
-        async with self._figures_lock:
+        async with self._audit_lock:
             # One at a time: the intervals are some tenths of a second of work.
-            sketch = await asyncio.to_thread(self.store.sketch, name)
-            if self._figures is None or self._figures[0] != (name, sketch.rows):
-                self._figures = (name, sketch.rows), await asyncio.to_thread(figures_of, sketch)
-            figures = self._figures[1]
+            cells = await asyncio.to_thread(self.store.cells, name)
             if asked.get("format") == "html":
-                from unskew.serve.page import render_page
-
-                about = {**self.described(), "name": name}
-                return HTMLResponse(await asyncio.to_thread(render_page, about, figures, sketch))
+                return HTMLResponse(await asyncio.to_thread(_page, cells, self.model.main))
+            figures = await asyncio.to_thread(_figures, cells, self.model.main)
         others = [other for other in models if other != name]
         return JSONResponse({"model": name, **figures, "others": others})
 
@@ -310,6 +307,33 @@ class Metrics:
             figures |= {"ece": ece(sketch=sketch), "wce": wce(sketch=sketch), "mean_over_rate": level}
         for name, value in figures.items():
             self.calibration[name].set(value)
+
+
+def _audited(cells: Cells, output: str) -> AuditResult | str:
+    """Audit the outcomes of a model; return a sentence where there is nothing to judge yet."""
+    sketch = cells.whole()
+    if not sketch.total:
+        return "No outcomes have arrived yet."
+    if not 0 < sketch.positives < sketch.total:
+        return f"Undecided: all {sketch.rows:,} outcomes are the same."
+    return audit(cells, score="score", outcome=output)
+
+
+def _figures(cells: Cells, output: str) -> dict[str, Any]:
+    result = _audited(cells, output)
+    if isinstance(result, str):
+        return {"rows": cells.whole().rows, "healthy": None, "verdict": result}
+    figures: dict[str, Any] = finite(result.to_dict())
+    return figures
+
+
+def _page(cells: Cells, output: str) -> str:
+    from unskew.report.audit_report import render_audit_report
+
+    result = _audited(cells, output)
+    if isinstance(result, str):
+        return f"<!doctype html><title>unskew serve</title><p>{result}"
+    return render_audit_report(result)
 
 
 def _json_of(work: Callable[[bytes], dict[str, Any]], body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Logs of the service and of uvicorn: a JSON object a line on standard error, failures limited in number."""
+"""Logs of the service and of uvicorn: one JSON object a line on standard error, failures limited."""
 
 from __future__ import annotations
 
@@ -23,22 +23,19 @@ REQUESTS = logging.getLogger("unskew.serve.requests")
 class JsonLines(logging.StreamHandler[Any]):
     """Writes records as JSON lines; the facts of an event are in the record's ``facts``."""
 
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
-        self._second, self._count = 0, 0
+    _second = _count = 0
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a line, unless this second has had enough failures."""
-        if record.name != SERVICE.name and record.levelno >= logging.WARNING:
-            second, left_out = int(time.monotonic()), self._count - FAILURES_A_SECOND
-            if second != self._second:
-                self._second, self._count = second, 0
-                if left_out > 0:
-                    write("lines left out", logging.WARNING, count=left_out)
-            self._count += 1
-            if self._count > FAILURES_A_SECOND:
-                return
-        super().emit(record)
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is written: an event of the service, or one of few failures a second."""
+        if record.name == SERVICE.name or record.levelno < logging.WARNING:
+            return True
+        second, left_out = int(time.monotonic()), self._count - FAILURES_A_SECOND
+        if second != self._second:
+            self._second, self._count = second, 0
+            if left_out > 0:
+                write("lines left out", logging.WARNING, count=left_out)
+        self._count += 1
+        return self._count <= FAILURES_A_SECOND
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -48,16 +45,16 @@ class JsonLines(logging.StreamHandler[Any]):
             facts["error"] = record.exc_info[0].__name__
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = {"time": now, "level": record.levelname.lower(), "event": plain(record.getMessage().strip())}
-        said = {name: plain(value) if isinstance(value, str) else value for name, value in facts.items()}
-        return json.dumps({**line, **said}, default=str)
+        texts = {name: plain(value) if isinstance(value, str) else value for name, value in facts.items()}
+        return json.dumps({**line, **texts}, default=str)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Go on: nobody reads the log any more, which must not end the service."""
+        """Go on: a log that nobody reads any more must not end the service."""
 
 
 def configure() -> None:
     """Send the log of the service and of uvicorn through one handler."""
-    handler = JsonLines()
+    handler = JsonLines(sys.stderr)
     for name, level in ((SERVICE.name, logging.INFO), ("uvicorn", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False

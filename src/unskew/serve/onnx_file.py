@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,8 +37,6 @@ OPSET, ML_OPSET, IR_VERSION = 17, 2, 8
 
 LARGEST_BYTES = (1 << 31) - (1 << 20)
 """A file of Protocol Buffers ends at 2 GiB; beyond it tables are in a second file."""
-
-PAGE_BYTES = 1 << 12
 
 OUTSIDE = ".data"
 """What the name of a file of tables adds to that of the model."""
@@ -293,28 +292,22 @@ def _write(model: Any, tables: Mapping[str, Tensor], target: NewFile) -> list[Pa
         for name, table in tables.items()
         if INSIDE + name in read
     )
-    files = [target.path]
-    try:
-        if model.ByteSize() > LARGEST_BYTES:
-            files.append(target.path.with_name(target.path.name + OUTSIDE))
-            with whole_file(check_new_file(files[1], overwrite=target.overwrite)) as beside:
-                offset = 0
-                for tensor in model.graph.initializer:
-                    onnx.external_data_helper.set_external_data(tensor, beside.name, offset)
-                    # On whole pages, so that a runtime can map them.
-                    offset += -(-len(tensor.raw_data) // PAGE_BYTES) * PAGE_BYTES
-                onnx.external_data_helper.write_external_data_tensors(model, str(beside.parent))
-            entries = [entry for tensor in model.graph.initializer for entry in tensor.external_data]
-            for entry in entries:
-                entry.value = files[1].name if entry.key == "location" else entry.value
+    if model.ByteSize() <= LARGEST_BYTES:
         with whole_file(target) as beside:
             beside.write_bytes(model.SerializeToString(deterministic=True))
             onnx.checker.check_model(str(beside), full_check=True)
-    except BaseException:
-        if len(files) > 1:
-            files[1].unlink(missing_ok=True)
-        raise
-    return files
+        return [target.path]
+    tables_path = target.path.with_name(target.path.name + OUTSIDE)
+    tables_file = check_new_file(tables_path, overwrite=target.overwrite)
+    with tempfile.TemporaryDirectory(prefix=".unskew-", dir=target.path.resolve().parent) as folder:
+        onnx.save_model(
+            model, f"{folder}/model", save_as_external_data=True, location=tables_path.name, size_threshold=0
+        )
+        onnx.checker.check_model(f"{folder}/model", full_check=True)
+        for written, file in ((tables_path.name, tables_file), ("model", target)):
+            with whole_file(file) as beside:
+                os.replace(Path(folder) / written, beside)
+    return [target.path, tables_path]
 
 
 def _new_file(path: str | Path, *, overwrite: bool) -> NewFile:

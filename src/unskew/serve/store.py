@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.base.files import Lock, check_place
 from unskew.base.plain_text import listed
-from unskew.metrics import CalibrationSketch
 from unskew.metrics.cells import RESOLUTION, SUMS, Cells
 from unskew.serve.requests import Outcome
 
@@ -161,19 +160,19 @@ class Store:
             )
         return answer[0], answer[1], score
 
-    def sketch(self, model: str) -> CalibrationSketch:
-        """Return the cells of a model as a sketch, by a connection of its own: writers go on."""
+    def cells(self, model: str) -> Cells:
+        """Return the counts of a model, by a connection of its own: writers go on."""
         names = ("cell", "outcome", *SUMS)
         query = f"SELECT {', '.join(names)} FROM cell WHERE model = ?"
         with closing(sqlite3.connect(self._path)) as db:
             rows = db.execute(query, (model,)).fetchall()
         if not rows:
-            return CalibrationSketch()
+            return Cells()
         grid = Cells().grid
         table = pa.table(dict(zip(names, map(pa.array, zip(*rows, strict=True)), strict=True)))
         for name in RESOLUTION:
             table = table.append_column(name, pa.repeat(getattr(grid, name), len(table)))
-        return Cells.from_cells(table).whole()
+        return Cells.from_cells(table)
 
     @property
     def served(self) -> list[str]:
