@@ -444,3 +444,25 @@ def test_a_run_tells_once_where_weights_are_in_sample(method, crossfit, in_sampl
     assert [each.category for each in seen].count(InSampleWarning) == in_sample
     if in_sample:
         assert any("weights are in-sample" in label for label in result.metrics["labels"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "models", "spread"),
+    [
+        ({"method": "ips", "propensity": "constant"}, ["naive", "ips"], 0.0),
+        ({"method": "ips", "propensity": "true", "beside": "none"}, ["ips"], 0.05),
+        ({"method": "naive", "propensity": "none"}, ["naive"], None),
+        ({"method": "ips", "propensity": "mf", "beside": "raw"}, ["ips_raw", "ips"], 0.01),
+    ],
+)
+def test_propensities_may_be_stated_and_the_models_beside_a_method_be_left_out(asked, models, spread):
+    found = us.run(us.Config(**WORLD, **asked, seeds=1).changed({"training.epochs": 1}))
+    assert list(found.models) == list(found.evaluated) == models
+    rows = found.rows.get("known", found.rows.get("calibrated"))
+    assert rows is None if spread is None else rows.std() >= spread
+    assert found.report().startswith("<!doctype html>")
+
+
+def test_a_method_that_weighs_needs_propensities():
+    with pytest.raises(ParameterError, match="ips cannot do without propensities"):
+        us.Config(method="ips", propensity="none")

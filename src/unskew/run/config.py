@@ -37,6 +37,9 @@ NO_METHOD = "none"
 """The method of a run that trains the propensity alone."""
 AUTO = "auto"
 """The method of a run that a random sample chooses."""
+NO_PROPENSITY, CONSTANT, TRUE = "none", "constant", "true"
+UNTRAINED = (NO_PROPENSITY, CONSTANT, TRUE)
+"""Kinds of propensities that are not trained."""
 
 
 def _names(value: Any) -> Any:
@@ -135,7 +138,8 @@ class PropensityConfig(Settings):
     kind: str = option("auto", flag="--propensity")
     """auto (the best of linear, popularity, the backbone and, with features, trees and their blend on
     held-out clicks), linear, trees, blend, a network, popularity, position, naive-bayes, or a column of
-    the files. With auto, methods with a click tower, such as escm2-dr, use their own."""
+    the files. With auto, methods with a click tower, such as escm2-dr, use their own. For comparison:
+    constant (the share of clicks), true (the truth of a synthetic world), none (no propensity)."""
     calibrator: str | None = option(None)
     """The calibrator, or none [auto; with --protocol paper platt]."""
     uncertainty: str = option("none", shown=False)
@@ -175,6 +179,11 @@ class EvaluationConfig(Settings):
 
     protocol: Literal["honest", "paper"] = option("honest", shown=False)
     """paper does what the published code did."""
+    reverse: Names = option((), shown=False)
+    """With --protocol paper: deviations of the published code to leave out, parted by commas."""
+    beside: Names = option(("naive", "raw"), shown=False)
+    """Models to train beside the method, to compare it with: naive, raw (the method with raw
+    propensities), both, or none."""
     seeds: int | None = option(None, shown=False, ge=1, le=MOST_SEEDS)
     """Repetitions, trained together [by --effort: 1, 1 or 10; 10 with --protocol paper]."""
     seed: int = option(0, shown=False, ge=0, le=2**32 - 1)

@@ -13,7 +13,7 @@ from unskew.data import Log
 from unskew.data.datasets import Dataset
 from unskew.data.leaks import Leak
 from unskew.debias import Debiaser
-from unskew.debias.evaluation import Evaluated, evaluate_users, level_of
+from unskew.debias.evaluation import Evaluated, level_of
 from unskew.metrics.clip import Clip, resolve_clip
 from unskew.metrics.collapse import counts
 from unskew.metrics.ranking import ranking_rails
@@ -100,11 +100,10 @@ def spread_figures(
     return {"method": propensity.uncertainty.name, **figures, "curve": curve}
 
 
-def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[str, Any]:
+def metrics_on_test(
+    models: Mapping[str, Debiaser], found: Mapping[str, Evaluated], test: Log
+) -> dict[str, Any]:
     """Return the metrics of each model on the test log, and its differences to the baseline."""
-    assert dataset.test is not None
-    test = dataset.test
-    found = {key: evaluate_users(model, test) for key, model in models.items()}
     summaries: dict[str, dict[str, Any]] = {
         key: {
             name: dict(summarise(seeds, of.resampled[name])) | _beside(of, name)
@@ -164,7 +163,7 @@ def _comparison(found: Mapping[str, Evaluated]) -> dict[str, Any]:
     test users and seeds, as in :func:`unskew.metrics.significance.users_and_seeds`."""
     result: dict[str, Any] = {}
     for key, of in found.items():
-        for name in of.values if key != BASELINE else ():
+        for name in of.values if key != BASELINE and BASELINE in found else ():
             mine, theirs = (
                 [metric(name).compared_by(each[name]) for each in (model.values, model.resampled)]
                 for model in (of, found[BASELINE])

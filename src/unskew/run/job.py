@@ -18,10 +18,12 @@ from unskew.data.datasets import Dataset, load
 from unskew.data.datasets.dataset import with_unbiased_share
 from unskew.data.leaks import Leak, require_no_leaks
 from unskew.debias import Debiaser
+from unskew.debias.evaluation import Evaluated, evaluate_users
 from unskew.offpolicy.auto import Searched
 from unskew.offpolicy.decision import BASELINE
 from unskew.propensity import InSampleWarning, NaiveBayesPropensity, registered_name
-from unskew.run.config import AUTO, NO_METHOD, Config
+from unskew.propensity.propensity import BasePropensity
+from unskew.run.config import AUTO, NO_METHOD, UNTRAINED, Config
 from unskew.run.figures import (
     calibrated_by,
     collapsed_counts,
@@ -36,6 +38,7 @@ from unskew.run.models import fit_models, recalibrate_models, started_from
 from unskew.run.parameters import looks_at_sample
 from unskew.run.propensities import (
     RunPropensities,
+    fit_propensity,
     kinds_of,
     propensities_of,
     tower_figures,
@@ -51,13 +54,22 @@ from unskew.training import resolve_device
 from unskew.training.checkpoint import Checkpoint
 
 
-def run(config: Config, progress: Progress = SILENT, show: Callable[[Dataset], None] | None = None) -> Result:
+def run(
+    config: Config,
+    progress: Progress = SILENT,
+    show: Callable[[Dataset], None] | None = None,
+    *,
+    load: Callable[[Config, Progress], Dataset] | None = None,
+    fit: Callable[..., BasePropensity] = fit_propensity,
+) -> Result:
     """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder.
 
     Parameters
     ----------
     show
         Gets the dataset before anything is trained.
+    load, fit
+        Load the data and fit a propensity; a study shares both between its runs.
 
     Examples
     --------
@@ -72,14 +84,14 @@ def run(config: Config, progress: Progress = SILENT, show: Callable[[Dataset], N
     if start is not None:
         check_start(start, config.seeds)
     journal = None if checkpoint is None else Checkpoint(checkpoint, config.compute.every)
-    dataset = load_dataset(config, progress)
+    dataset = (load or load_dataset)(config, progress)
     require_same_data(dataset)
     if journal is not None:
         journal.open({**_identity(config, dataset), "start": None if start is None else run_digest(start)})
     with nullcontext() if journal is None else journal.in_effect():
         if show is not None:
             show(dataset)
-        return replace(_run(config, dataset, progress), checkpoint=journal)
+        return replace(_run(config, dataset, progress, fit), checkpoint=journal)
 
 
 def load_dataset(config: Config, progress: Progress = SILENT) -> Dataset:
@@ -88,14 +100,15 @@ def load_dataset(config: Config, progress: Progress = SILENT) -> Dataset:
     column = held_by.removeprefix("group:") if held_by.startswith("group:") else None
     options = loader_options(config, column)
     kind = config.propensity.kind
-    if not config.data.is_named and kind != "auto" and registered_name(kind) is None:
+    kinds = (*UNTRAINED, "auto")
+    if not config.data.is_named and kind not in kinds and registered_name(kind) is None:
         if kind not in source_of_config(config).names:
             raise unknown_propensity(kind)
         for name in ("keep", "numbers"):
             options[name] = tuple(dict.fromkeys((*options.get(name, ()), kind)))
     root = None if config.data.root is None else Path(config.data.root)
     source = str(config.data.source) if config.data.is_named else "files"
-    dataset = load(source, root, protocol=config.evaluation.protocol, progress=progress, **options)
+    dataset = load(source, root, protocol=protocol_of(config).test_protocol, progress=progress, **options)
     if config.method != NO_METHOD and dataset.train.conversion is None:
         raise ParameterError(
             f"the log has no conversions: {config.method} cannot be trained, a propensity can",
@@ -140,14 +153,14 @@ def _identity(config: Config, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _run(asked: Config, dataset: Dataset, progress: Progress) -> Result:
+def _run(asked: Config, dataset: Dataset, progress: Progress, fit: Callable[..., BasePropensity]) -> Result:
     """Train, and build the figures."""
     sizes = sizes_of(asked, dataset.train)
     config = sized(asked.resolved(), sizes)
     protocol, log = protocol_of(config), dataset.train
     starts = started_from(config, protocol, dataset, dict.fromkeys(kinds_of(config, protocol, log)))
     leaks = require_no_leaks(log, config.features.allow_leak)
-    found = propensities_of(config, protocol, dataset, progress)
+    found = propensities_of(config, protocol, dataset, progress, fit)
     if isinstance(found.model, NaiveBayesPropensity):
         # It looked at some of the test pairs.
         dataset = replace(dataset, test=found.model.unseen_)
@@ -166,13 +179,16 @@ def _run(asked: Config, dataset: Dataset, progress: Progress) -> Result:
     if "propensity" not in found.figures:
         model = models[main]
         figures = {**found.figures, **tower_figures(model, log.density)}
-        found = replace(found, figures=figures, sketches=model.click_sketches_)
+        found = replace(found, figures=figures, sketches=getattr(model, "click_sketches_", {}))
+    test = dataset.test
+    evaluated = {} if test is None else {key: evaluate_users(model, test) for key, model in models.items()}
     return Result(
         config=config,
         dataset=dataset,
         propensity=found.model,
         models=models,
-        metrics=_metrics(asked, config, dataset, found, models, searched, leaks, sizes),
+        evaluated=evaluated,
+        metrics=_metrics(asked, config, dataset, found, models, evaluated, searched, leaks, sizes),
         sketches=found.sketches,
         rows=found.rows,
     )
@@ -184,6 +200,7 @@ def _metrics(
     dataset: Dataset,
     found: RunPropensities,
     models: Mapping[str, Debiaser],
+    evaluated: Mapping[str, Evaluated],
     searched: tuple[Searched, list[str]] | None,
     leaks: list[Leak],
     sizes: Mapping[str, Any],
@@ -203,7 +220,7 @@ def _metrics(
         metrics["search"] = searched[0].to_dict()
         labels += [*searched[1], searched[0].decision.sentence]
     if dataset.test is not None and models:
-        metrics |= metrics_on_test(models, dataset)
+        metrics |= metrics_on_test(models, evaluated, dataset.test)
     if config.model.start is not None:
         figures, words = start_figures(config.model.start, models, main, dataset.train)
         metrics, labels = {**metrics, **figures}, [*labels, *words]

@@ -42,7 +42,8 @@ def keys_of(config: Config, kinds: Mapping[str, Any]) -> dict[str, str]:
     if config.method == NO_METHOD:
         return {}
     others = () if config.method in (BASELINE, AUTO_METHOD) else kinds
-    return {BASELINE: BASELINE, **{f"{config.method}{kind}": config.method for kind in others}}
+    first = (BASELINE,) if not others or BASELINE in config.evaluation.beside else ()
+    return {**dict.fromkeys(first, BASELINE), **{f"{config.method}{kind}": config.method for kind in others}}
 
 
 def fit_models(

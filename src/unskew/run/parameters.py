@@ -22,7 +22,7 @@ from unskew.propensity import (
     names_network,
     registered_name,
 )
-from unskew.run.config import AUTO, FIELDS, NO_METHOD, SECTIONS
+from unskew.run.config import AUTO, FIELDS, NO_METHOD, NO_PROPENSITY, SECTIONS, UNTRAINED
 from unskew.run.split import validation_params
 from unskew.training.checkpoint import flat
 
@@ -90,10 +90,17 @@ def check_names(config: Config) -> dict[str, Any]:
     )
     require(
         config.needs_network is None
-        or config.propensity.kind == "auto"
+        or config.propensity.kind in ("auto", *UNTRAINED)
         or names_network(config.propensity.kind),
         f"the propensity {config.propensity.kind!r} has no {config.needs_network}, which a network has",
         f"leave it out, or use one of {', '.join(BACKBONES)}",
+    )
+    require(
+        config.propensity.kind != NO_PROPENSITY
+        or config.method in (AUTO, NO_METHOD)
+        or not METHODS[config.method].needs_propensity,
+        f"{config.method} cannot do without propensities",
+        "give another --propensity",
     )
     evaluation = config.evaluation
     validation_params(evaluation.split, evaluation.valid_from, config.data.time)
@@ -122,6 +129,7 @@ def _refuse_without_effect(config: Config) -> None:
         (bandit, OF_TRAINED, "with --known-propensity: no propensity is trained"),
         (data.is_named, OF_FILES, f"with --data {data.source}"),
         (paper, OF_HONEST, "with --protocol paper, which sets it as the paper did"),
+        (not paper, ("reverse",), "without --protocol paper"),
         (config.compute.checkpoint is None, ("every",), "without --checkpoint"),
         (data.test is None, ("test_is",), "without --test"),
         (config.features.columns != ("auto",), ("ignore",), "without --features auto"),

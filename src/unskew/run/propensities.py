@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +36,12 @@ from unskew.propensity import (
 from unskew.propensity.choice import MOST_WORK, Choice
 from unskew.propensity.given import warn_if_in_sample
 from unskew.propensity.propensity import BasePropensity
-from unskew.run.config import AUTO, NO_METHOD
+from unskew.run.config import AUTO, CONSTANT, NO_METHOD, NO_PROPENSITY, TRUE, UNTRAINED
 from unskew.run.figures import confounding_figures, spread_figures, truth_figures
 from unskew.run.models import method_of
 from unskew.run.parameters import changed
 from unskew.run.protocol import Protocol
-from unskew.run.training import read_off
+from unskew.run.training import given_everywhere, read_off
 from unskew.training import resolve_device
 
 if TYPE_CHECKING:
@@ -84,19 +84,32 @@ class RunPropensities:
     sketches: Mapping[str, CalibrationSketch] = field(default_factory=dict)
 
 
+def fit_propensity(propensity: BasePropensity, log: Log, **options: Any) -> BasePropensity:
+    """Fit a propensity and return it."""
+    return propensity.fit(log, **options)
+
+
 def kinds_of(config: Config, protocol: Protocol, log: Log) -> tuple[str, ...]:
     """Return the ends of the keys of a run's models: one for each kind of propensities."""
     if log.known_propensity is not None:
         return ("_known",)
-    return ("",) if own_tower(config, protocol) or config.compute.effort == "quick" else ("_raw", "")
+    alone = config.propensity.kind in UNTRAINED or own_tower(config, protocol)
+    raw = "raw" in config.evaluation.beside and config.compute.effort != "quick"
+    return ("_raw", "") if raw and not alone else ("",)
 
 
 def propensities_of(
-    config: Config, protocol: Protocol, dataset: Dataset, progress: Progress
+    config: Config,
+    protocol: Protocol,
+    dataset: Dataset,
+    progress: Progress,
+    fit: Callable[..., BasePropensity] = fit_propensity,
 ) -> RunPropensities:
     """Return the propensities of a run, trained where they must be."""
     if dataset.train.known_propensity is not None:
         return _known(config, protocol, dataset)
+    if config.propensity.kind in (CONSTANT, TRUE):
+        return _stated(config, protocol, dataset)
     if own_tower(config, protocol):
         stated = [
             label for label in protocol.labels if label.startswith(("epoch chosen", "the test", "test"))
@@ -113,11 +126,13 @@ def propensities_of(
         labels = [sentence, calibrated]
         labels += [label for label in stated if dataset.test is not None or "test" not in label]
         return RunPropensities({"": None}, figures={"propensity_by": by}, labels=labels)
-    return _trained(config, protocol, dataset, progress)
+    return _trained(config, protocol, dataset, progress, fit)
 
 
 def own_tower(config: Config, protocol: Protocol) -> bool:
     """Return whether the method uses its own click tower: it has one, and no propensity was asked for."""
+    if config.propensity.kind == NO_PROPENSITY:
+        return True
     asked = config.propensity.kind != "auto" or config.needs_network
     if asked or config.method in (BASELINE, NO_METHOD, AUTO):
         return False
@@ -127,7 +142,9 @@ def own_tower(config: Config, protocol: Protocol) -> bool:
 
 def tower_figures(model: Debiaser, density: float) -> dict[str, Any]:
     """Return the metrics that judge the tower: its figures on cells that it never saw, and its clip."""
-    figures = {kind: found for kind, found in model.click_propensity_.items() if found is not None}
+    figures = {
+        kind: found for kind, found in getattr(model, "click_propensity_", {}).items() if found is not None
+    }
     last = next(iter(figures.values()), {"p_min": density})
     return {"propensity": figures, "p_min": last["p_min"], "spread": None}
 
@@ -173,10 +190,45 @@ def _known(config: Config, protocol: Protocol, dataset: Dataset) -> RunPropensit
     )
 
 
-def _trained(config: Config, protocol: Protocol, dataset: Dataset, progress: Progress) -> RunPropensities:
+def _stated(config: Config, protocol: Protocol, dataset: Dataset) -> RunPropensities:
+    """Return the share of clicks, or the truth of a synthetic world, as propensities."""
+    log, kind = dataset.train, config.propensity.kind
+    value: Any = log.density
+    if kind == TRUE:
+        value = dataset.row_truth.get("train", {}).get("true_click")
+        value = dataset.truth.propensity if dataset.truth is not None else value
+        require(value is not None, f"{dataset.name} has no true propensities", "give another --propensity")
+    scores = value if kind == CONSTANT else np.ravel(value)
+    found = given_everywhere(log, scores, protocol.clip, len(config.seeds))
+    methods = () if config.method in (NO_METHOD, AUTO) else (METHODS[config.method],)
+    everywhere = any(method.needs_propensity_everywhere for method in methods)
+    sentence = f"propensity: {'the share of clicks' if kind == CONSTANT else 'the truth of this world'}"
+    return RunPropensities(
+        kinds={"": value if everywhere else found.rows},
+        weigh=found.rows,
+        search=found.rows,
+        figures={
+            "propensity": {"calibrated": found.figures},
+            "propensity_by": {"asked": kind, "chosen": kind, "sentence": sentence},
+            "spread": None,
+            "p_min": found.figures["p_min"],
+        },
+        labels=[sentence],
+        rows={"known": found.rows},
+        sketches={"calibrated": found.sketch},
+    )
+
+
+def _trained(
+    config: Config,
+    protocol: Protocol,
+    dataset: Dataset,
+    progress: Progress,
+    fit: Callable[..., BasePropensity],
+) -> RunPropensities:
     """Train the propensity of a run, and read off what it gives the rows of the log."""
     log = dataset.train
-    propensity, record = fitted_propensity(config, protocol, dataset, progress)
+    propensity, record = fitted_propensity(config, protocol, dataset, progress, fit)
     found = read_off(propensity, log, protocol.clip)
     if protocol.name == "honest" and config.method not in (BASELINE, NO_METHOD):
         warn_if_in_sample(propensity, log)
@@ -191,8 +243,11 @@ def _trained(config: Config, protocol: Protocol, dataset: Dataset, progress: Pro
             "give another --propensity, or a method such as ips",
         )
         kinds = {"_raw": propensity.reread(calibrator=None), "": propensity}
+    of_kinds = {kind: dict(estimated.figures) for kind, estimated in found.items()}
+    if isinstance(propensity, Propensity) and (further := protocol.further_figures(propensity, log)):
+        of_kinds["calibrated"]["per_seed"] = {**calibrated.figures["per_seed"], **further}
     figures: dict[str, Any] = {
-        "propensity": {kind: estimated.figures for kind, estimated in found.items()},
+        "propensity": of_kinds,
         "propensity_by": record,
         "spread": spread_figures(propensity, raw.rows, raw.spread),
         "p_min": calibrated.figures["p_min"],
@@ -216,7 +271,11 @@ def _trained(config: Config, protocol: Protocol, dataset: Dataset, progress: Pro
 
 
 def fitted_propensity(
-    config: Config, protocol: Protocol, dataset: Dataset, progress: Progress
+    config: Config,
+    protocol: Protocol,
+    dataset: Dataset,
+    progress: Progress,
+    fit: Callable[..., BasePropensity] = fit_propensity,
 ) -> tuple[BasePropensity, dict[str, Any]]:
     """Return the propensity of a run, fitted for all its seeds, and how it came to be this one."""
     log, device = dataset.train, config.compute.device
@@ -231,8 +290,7 @@ def fitted_propensity(
                 remedy="give --test FILE --test-is random, or another --propensity",
             )
         options = {"random_sample": dataset.test}
-    propensity.fit(log, seeds=config.seeds, device=device, progress=progress, **options)
-    return propensity, record
+    return fit(propensity, log, seeds=config.seeds, device=device, progress=progress, **options), record
 
 
 def chosen_propensity(

@@ -137,6 +137,7 @@ def protocol_of(config: Config) -> Protocol:
     """Return the protocol of a run."""
     return protocol_named(
         config.evaluation.protocol,
+        **({"reverse": config.evaluation.reverse} if config.evaluation.reverse else {}),
         crossfit=config.crossfit,
         propensity_epochs=config.propensity.exact_epochs,
         p_min=config.propensity.p_min,

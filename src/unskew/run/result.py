@@ -22,6 +22,7 @@ from unskew.data.datasets import Dataset
 from unskew.data.distinct import as_arrow
 from unskew.data.values import as_column
 from unskew.debias import Debiaser
+from unskew.debias.evaluation import Evaluated
 from unskew.debias.storage import write_models
 from unskew.metrics import CalibrationSketch
 from unskew.propensity.propensity import BasePropensity
@@ -53,6 +54,8 @@ class Result:
     models: Mapping[str, Debiaser]
     metrics: Mapping[str, Any]
     """What ``metrics.json`` holds."""
+    evaluated: Mapping[str, Evaluated]
+    """The metrics of each model on the test log, and on resamples of its users; empty without a test log."""
     sketches: Mapping[str, CalibrationSketch]
     """Held-out scores against clicks of the first seed, ``"raw"`` and ``"calibrated"``."""
     rows: Mapping[str, NDArray[np.float64]]
