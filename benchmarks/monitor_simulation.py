@@ -2,7 +2,7 @@
 
 Scores are normal in the logit; every segment gets so many clicks a day. Without drift, how many of the runs
 raise an alarm in a year of daily looks; with a change of the level in one segment, in how many days is it
-found? Prints a table for docs/monitor.md.
+found? Prints a table for docs/guides/monitor.md.
 """
 
 from __future__ import annotations

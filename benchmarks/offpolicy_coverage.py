@@ -11,7 +11,7 @@ estimator:
 * how many of all comparisons are decided, and in how many redraws any winner is wrong: by the p-value alone
   (what is said without Γ), and as `compare` decides.
 
-``--write docs/evaluation.md`` puts the table between the page's marks.
+``--write docs/explanation/evaluation.md`` puts the table between the page's marks.
 """
 
 from __future__ import annotations

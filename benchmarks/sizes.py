@@ -1,7 +1,7 @@
 """How often honest scores are refused at 5 %: ``python -m benchmarks.sizes [--runs N]``.
 
 Scores are normal in the logit, with 5 % clicks. Rows have weights that vary, or the rows without a click were
-sampled. Prints the tables of docs/robustness.md: the share of runs that ``monitor`` calls off in any of 200
+sampled. Prints tables of docs/evidence/robustness.md: how often ``monitor`` calls off any of 200
 periods, the shares that ``wce_test`` and ``judge_weights`` (which decides for ``audit``) refuse, and how
 often the tests of an audit's segments give small p-values.
 """

@@ -93,17 +93,7 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-WITHOUT_SIDEBAR = [
-    "index",
-    "install",
-    "guide",
-    "results",
-    "theory",
-    "architecture",
-    "glossary",
-    "changelog",
-    "contributing",
-]
+WITHOUT_SIDEBAR = ["index", "changelog", "contributing"]
 html_sidebars: dict[str, list[str]] = {page: [] for page in WITHOUT_SIDEBAR}
 
 PAGES_OF_FILES = (

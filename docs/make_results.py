@@ -1,4 +1,4 @@
-"""docs/results.md: what ``unskew reproduce`` found, put into the page's marked sections; prose stays.
+"""Put what ``unskew reproduce`` found into the marked sections of docs/evidence/results.md; prose stays.
 
 ``python docs/make_results.py FOLDER…`` reads the folders that ``unskew reproduce`` wrote. A section lies
 between ``<!-- results: NAME -->`` and
@@ -23,7 +23,7 @@ from unskew.metrics.registry import RANKING
 from unskew.report.table import Cell, Table
 from unskew.study.table import read_tables
 
-PAGE = Path(__file__).with_name("results.md")
+PAGE = Path(__file__).parent / "evidence" / "results.md"
 END = "<!-- end of results -->"
 NOT_YET = "*Not run yet: the command is in the introduction.*"
 FIGURES = "figures"

@@ -20,7 +20,7 @@ DOCS = Path(__file__).parent
 PAGES = [
     DOCS / "methods" / "index.md",
     DOCS / "calibrators" / "index.md",
-    DOCS / "datasets.md",
+    DOCS / "reference" / "datasets.md",
 ]
 
 

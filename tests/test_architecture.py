@@ -7,7 +7,7 @@ import re
 import pytest
 from import_graph import SOURCE, imported_files
 
-TEXT = (SOURCE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+TEXT = (SOURCE.parents[1] / "docs" / "reference" / "architecture.md").read_text(encoding="utf-8")
 WALKS = dict(re.findall(r"^### (.+)\n\n((?:\d+\. .+\n)+)", TEXT, re.MULTILINE))
 
 

@@ -92,12 +92,12 @@ def test_the_readme_names_every_verb():
 
 
 def test_every_dataset_has_a_section():
-    text = (ROOT / "docs" / "datasets.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "datasets.md").read_text(encoding="utf-8")
     assert [name for name in us.DATASETS if f"\n## `{name}`" not in text] == []
 
 
 def test_the_page_of_defaults_says_where_every_parameter_of_a_method_comes_from():
-    page = (ROOT / "docs" / "defaults.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "defaults.md").read_text(encoding="utf-8")
     chosen = page.split("## Where each default was chosen")[1]
     # What is no default: the network itself and which fields it reads.
     left_out = {"backbone", "fields"}

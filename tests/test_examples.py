@@ -74,12 +74,13 @@ def test_the_example_runs_without_warnings_and_shows(name: str, tmp_path: Path, 
 
 
 def test_the_guide_does_what_it_says():
-    result = doctest.testfile(str(ROOT / "docs" / "guide.md"), module_relative=False, encoding="utf-8")
+    page = ROOT / "docs" / "start" / "ten-minutes.md"
+    result = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert result.attempted > 15
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("page", ["ensembles.md", "level.md"])
+@pytest.mark.parametrize("page", ["explanation/ensembles.md", "explanation/level.md"])
 def test_the_pages_on_ensembles_and_level_do_what_they_say(page):
     result = doctest.testfile(str(ROOT / "docs" / page), module_relative=False, encoding="utf-8")
     assert result.attempted > 5

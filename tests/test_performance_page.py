@@ -11,7 +11,7 @@ import pytest
 from unskew.calibration import CALIBRATORS
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "calibration-performance.md"
+PAGE = ROOT / "docs" / "evidence" / "calibration-performance.md"
 MAKER = runpy.run_path(str(ROOT / "benchmarks" / "calibration_page.py"))
 METRICS = MAKER["METRICS"]
 FITTED = [name for name in CALIBRATORS if f"\n| {name} | " in PAGE.read_text(encoding="utf-8")]
@@ -19,7 +19,7 @@ FITTED = [name for name in CALIBRATORS if f"\n| {name} | " in PAGE.read_text(enc
 
 
 def test_every_ratio_of_training_has_its_range_or_says_that_it_is_one_run() -> None:
-    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "evidence" / "performance.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", text, flags=re.MULTILINE)
     ratios = {
         claim: measured for claim, _, measured, _ in rows if " ÷ " in claim or " against the plain" in claim

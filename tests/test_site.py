@@ -29,7 +29,7 @@ def listed(page: Path) -> list[Path]:
         for line in tree.splitlines():
             if line and not line.startswith(":"):
                 file = re.sub(r"^.*<(.+)>$", r"\1", line) + ".md"
-                beside = page.parent.glob(file) if "*" in file else [page.parent / file]
+                beside = page.parent.glob(file) if "*" in file else [(page.parent / file).resolve()]
                 found += [each for each in beside if each != page]
     return [each for each in found if each.relative_to(DOCS).parts[0] not in GENERATED]
 

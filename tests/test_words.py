@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-GLOSSARY = ROOT / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 AVOIDED = re.findall(r'^\| "(.+?)" \| "', GLOSSARY.read_text(encoding="utf-8"), re.MULTILINE)
 FILES = [
     path

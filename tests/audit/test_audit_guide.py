@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 from pathlib import Path
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide-propensity-honest.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "audit.md"
 
 
 def test_the_code_of_the_guide_gives_what_it_says() -> None:

@@ -520,7 +520,7 @@ class TestBadInput:
 
 
 def test_the_example_of_the_page_is_true():
-    page = Path(__file__).parents[2] / "docs" / "evaluation.md"
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "evaluation.md"
     failed, attempted = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert attempted > 3
     assert failed == 0

@@ -165,7 +165,7 @@ class TestInfluence:
 
 
 class TestSimulation:
-    """A small part of ``benchmarks/offpolicy_coverage.py``, whose whole table is in docs/evaluation.md."""
+    """A small part of ``benchmarks/offpolicy_coverage.py``; its table is in explanation/evaluation.md."""
 
     def test_where_the_model_is_right_intervals_hold_the_truth(self):
         found = SIMULATION["judge"](

@@ -8,7 +8,7 @@ from pathlib import Path
 from unskew import propensity
 from unskew.base.estimator import Estimator
 
-PAGE = Path(__file__).parents[2] / "docs" / "propensities.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "propensities.md"
 
 
 def test_examples_on_the_page_run_and_say_what_is_printed():

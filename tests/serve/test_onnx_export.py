@@ -23,7 +23,7 @@ from unskew.study.legacy_propensity import DualFocalOnProbabilities, LegacyPrope
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-PAGE = Path(__file__).parents[2] / "docs" / "export.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "export.md"
 
 FLOAT32 = 1e-5
 """What rounding in float32 may change; a thousand times less in practice."""

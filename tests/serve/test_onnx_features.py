@@ -19,7 +19,7 @@ from unskew.data.values import arrow_of, values_of
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-PAGE = Path(__file__).parents[2] / "docs" / "export.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "export.md"
 
 FLOAT32 = 1e-5
 QUICK = {"epochs": 2, "batch_size": 512, "learning_rate": 0.02}

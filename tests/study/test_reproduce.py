@@ -235,8 +235,8 @@ class TestPage:
         return module
 
     def test_a_result_fills_its_own_sections_and_leaves_prose(self, make_results, paper, honest, tmp_path):
-        page = tmp_path / "docs" / "results.md"
-        page.parent.mkdir()
+        page = tmp_path / "docs" / "evidence" / "results.md"
+        page.parent.mkdir(parents=True)
         make_results.write_page(page, paper.config.out)
         text = page.read_text(encoding="utf-8")
         page.write_text(

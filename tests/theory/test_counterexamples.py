@@ -1,4 +1,4 @@
-"""Where the paper's statements fail, in numbers, and what holds instead; docs/theory.md quotes these."""
+"""Where the paper's statements fail, in numbers, and what holds instead; theory.md quotes these."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_corrected_generalisation_bound_holds_for_the_model_that_looks_best():
 
 
 def test_the_examples_of_the_theory_page_run():
-    page = Path(__file__).parents[2] / "docs" / "theory.md"
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "theory.md"
     outcome = doctest.testfile(str(page), module_relative=False)
     assert outcome.attempted >= 12
     assert outcome.failed == 0

@@ -34,7 +34,7 @@ RESAMPLES = 400
 
 CANDIDATES = ("ips", "mrdr", "dr-jl", "esmm", "escm2-ips", "ddpo", "dcmt")
 """One to three of each family: weights, doubly robust, all of D, and order alone. By the table of synthetic
-worlds in ``docs/defaults.md``, and DCMT by twins of Coat (``docs/choosing.md``); no real test set was looked
+worlds in the page of defaults, and DCMT by twins of Coat (the page on choosing); no real test set was looked
 at. UIPS adds nothing to IPS: like ACDR and DCE-DR it is in the table of ``benchmarks/battery.py`` alone."""
 
 DENSE = 0.05

@@ -29,7 +29,7 @@ LEAST_OF_EACH = 5
 """Converted, and unconverted, pairs of a sample that may decide."""
 CLEARLY = 1.96
 """Standard errors by which a candidate is clearly worse, and that are taken off what a mean seems to gain by
-leaving models out: with fewer a choice is now and then worse than the baseline (``docs/choosing.md``)."""
+leaving models out: with fewer a choice is now and then worse than the baseline (the page on choosing)."""
 CANNOT_DECIDE = (
     "Biased clicks cannot decide which model is better, since people clicked what they liked for reasons that"
     " no column holds; a random sample can: `unskew plan-random` says how large."

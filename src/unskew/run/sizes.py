@@ -1,7 +1,7 @@
 """Sizes that a run takes from its data, and how long it will take: a few training steps are timed.
 
 Logs of up to 2·10⁶ rows and 50,000 ids have the batches and widths of the paper. What is set by hand stays.
-``docs/defaults.md`` argues for each rule.
+``docs/explanation/defaults.md`` argues for each rule.
 """
 
 from __future__ import annotations

@@ -347,7 +347,7 @@ def _too_large(most: int) -> TooLargeError:
 async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         # Starlette's own words have no remedy.
-        remedy = "" if "To fix" in error.detail else ". To fix: see docs/serving.md."
+        remedy = "" if "To fix" in error.detail else ". To fix: see docs/guides/serve.md."
         text = f"{error.detail}{remedy}" if not remedy else f"{error.detail.lower()}{remedy}"
         return _problem(error.status_code, text, error.headers)
     if isinstance(error, UnskewError):

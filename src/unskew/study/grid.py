@@ -459,7 +459,7 @@ def _one_line(error: ValidationError, where: str) -> ParameterError:
     return ParameterError(
         problem,
         where=f"{where}, {place}" if place else where,
-        remedy=remedy or "fix this key of the grid; docs/studies.md lists the keys and their values",
+        remedy=remedy or "fix this key of the grid; docs/guides/studies.md lists the keys and their values",
     )
 
 
