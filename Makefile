@@ -106,6 +106,7 @@ bench-gpu: $(VENV)/.installed-test  ## the benchmarks of speed and memory, on a 
 pages: $(VENV)/.installed  ## write what follows from the code: exported names, tables
 	$(BIN)/python docs/make_registered.py
 	$(BIN)/python docs/make_tables.py
+	$(BIN)/python docs/make_pictures.py
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(PIP) -e '.[docs]'
