@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from benchmarks.common import arguments, seconds, tell
 from unskew.base.progress import SILENT
 from unskew.data import Log, Rows, Schema
-from unskew.data.datasets.impression_tables import log_table
 from unskew.data.datasets.impression_world import ImpressionWorld
+from unskew.data.datasets.impressions import log_table
 from unskew.debias.losses import cross_entropy
 from unskew.learners import DCN
 from unskew.training import (

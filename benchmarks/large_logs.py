@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import unskew as us
-from unskew.data.datasets.impression_files import write_world
 from unskew.data.datasets.impression_world import ImpressionWorld
+from unskew.data.datasets.impressions import write_world
 
 IGNORED = ("session", "conversion_time")
 
@@ -34,7 +34,9 @@ def main(arguments: list[str] | None = None) -> None:
         print(json.dumps(measured(world / "log", options.cache)))
         return
     rows = int(options.rows)
-    write_world(ImpressionWorld(n_rows=rows, n_users=rows // 10, n_items=rows // 100), world, truth=False)
+    if not world.exists():
+        drawn = ImpressionWorld(n_rows=rows, n_users=rows // 10, n_items=rows // 100)
+        write_world(drawn, world, truth=False)
     for run in ("first", "second"):
         command = [sys.executable, "-m", "benchmarks.large_logs", "--measure", "--rows", str(options.rows)]
         command += ["--folder", str(options.folder), "--cache", str(options.cache)]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import unskew as us
 from contracts.dataset_contract import DatasetContract
-from unskew.base.errors import ParameterError
+from unskew.base.errors import ParameterError, RunFolderError
+from unskew.cli import main
 from unskew.data.datasets import impression_world
 from unskew.data.datasets import load as load_by_name
-from unskew.data.datasets.impression_tables import COLUMNS, TRUTH, log_table, truth_table
 from unskew.data.datasets.impression_world import START, ImpressionWorld
+from unskew.data.datasets.impressions import COLUMNS, TRUTH, log_table, truth_table, write_world
 from unskew.metrics import auc
 
 SMALL = {"n_rows": 4_000, "n_users": 300, "n_items": 60, "test_rows": 800}
@@ -144,9 +150,8 @@ def test_another_seed_is_another_world_and_users_do_not_depend_on_their_number()
         for users, seed in ((100, 0), (100, 1), (1000, 0))
     )
     assert not np.array_equal(small.chunk(0)["item"], other.chunk(0)["item"])
-    everybody = np.arange(100)
-    for name, values in small.of_users(everybody).items():
-        np.testing.assert_array_equal(values, more.of_users(everybody)[name])
+    for name, values in small.users.items():
+        np.testing.assert_array_equal(values, more.users[name][:100])
 
 
 def test_tables_hold_the_columns_that_are_documented():
@@ -209,8 +214,85 @@ def test_impossible_options_are_refused(options, message):
         load_by_name("impressions", **{**SMALL, **options})
 
 
+class TestFiles:
+    """``unskew make-data``: a folder whose rows are the world's, whole or not there."""
+
+    @pytest.fixture(autouse=True)
+    def small_chunks(self, monkeypatch):
+        monkeypatch.setattr(impression_world, "CHUNK_SESSIONS", 32)
+
+    @pytest.fixture
+    def world(self):
+        return ImpressionWorld(n_rows=2_500, n_users=200, n_items=50, seed=1)
+
+    def test_rows_are_those_of_the_world(self, tmp_path, world):
+        chunks = [world.chunk(number) for number in range(world.n_chunks)]
+        written = write_world(world, tmp_path / "w", test_rows=100)
+        assert (written["rows"], written["files"]) == (2_500, 2)
+        for kind, tables in (
+            ("log", [log_table(world, chunk) for chunk in chunks]),
+            ("truth", [truth_table(chunk) for chunk in chunks]),
+        ):
+            assert pq.read_table(tmp_path / "w" / kind).equals(pa.concat_tables(tables))
+        test = pq.read_table(tmp_path / "w" / "test.parquet")
+        assert 98 <= test.num_rows <= 100
+        assert "click" not in test.column_names
+        assert pq.read_table(tmp_path / "w" / "test_truth.parquet").num_rows == test.num_rows
+        assert json.loads((tmp_path / "w" / "world.json").read_text())["n_rows"] == 2_500
+        write_world(world, tmp_path / "bare", test_rows=0, truth=False)
+        assert sorted(path.name for path in (tmp_path / "bare").iterdir()) == ["log", "world.json"]
+
+    def test_a_call_that_fails_leaves_nothing_and_a_folder_that_is_there_is_refused(
+        self, tmp_path, world, monkeypatch
+    ):
+        chunk = ImpressionWorld.chunk
+        monkeypatch.setattr(
+            ImpressionWorld, "chunk", lambda world, number: chunk(world, number // (9 - number))
+        )
+        with pytest.raises(ZeroDivisionError):
+            write_world(world, tmp_path / "w")
+        assert list(tmp_path.iterdir()) == []
+        (tmp_path / "w").mkdir()
+        (tmp_path / "w" / "notes.txt").write_text("mine")
+        with pytest.raises(RunFolderError, match=r"w: .*To fix: "):
+            write_world(world, tmp_path / "w")
+
+    def test_the_command_writes_what_can_be_read_as_a_log(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        command = "make-data impressions --rows 2e3 --users 150 --items 40 --out w --test-rows 200"
+        assert main([*command.split(), "--option", "click_rate=0.2", "--json", "done.json"]) == 0
+        assert "2,000 rows in 1 files" in capsys.readouterr().out
+        assert json.loads((tmp_path / "done.json").read_text())["rows"] == 2_000
+        options = {"test_is": "random", "space": "impressions", "unseen": "drop"}
+        data = us.load("files", "w", train="log", test="test.parquet", **options)
+        assert len(data.train) == 2_000
+        assert data.train.density == pytest.approx(0.2, rel=0.2)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ("moons --out w", "unknown world 'moons'"),
+            ("impressions --out w --rows many", "--rows must be a whole number, not 'many'"),
+            ("impressions --out w --rows 1.5", "--rows must be a whole number"),
+            ("impressions --out w --rows 1e3 --option clicks=1", "the world has no option clicks"),
+            ("impressions --out w --rows 1e3 --option n_users=9", "--option n_users has a flag of its own"),
+            ("impressions --out w --rows 1e3 --items 3", "a session shows 8 items, but there are only 3"),
+        ],
+    )
+    def test_a_wrong_command_is_one_line(self, tmp_path, monkeypatch, capsys, arguments, message):
+        monkeypatch.chdir(tmp_path)
+        assert main(["make-data", *arguments.split()]) == 2
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert len(lines) == 1
+        assert message in lines[0]
+        assert list(tmp_path.iterdir()) == []
+
+
 def features_of(world, chunk):
-    user, item = world.of_users(chunk["user"]), world.of_items(chunk["item"])
+    user, item = (
+        {name: values[chunk[role]] for name, values in table.items()}
+        for role, table in (("user", world.users), ("item", world.items))
+    )
     match = np.array([bin(mask).count("1") for mask in user["interests"] & item["tags"]])
     return np.column_stack(
         [

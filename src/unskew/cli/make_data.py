@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +33,7 @@ class MakeDataOptions(Settings):
     world: str = option(..., flag="argument", metavar="WORLD")
     """The world; impressions is the one there is."""
     out: Path = option(..., flag="--out -o")
-    """The folder to write; re-run to resume."""
+    """The folder to write."""
     rows: Count = option(10**6, ge=1)
     """Rows of the log, such as 1e8."""
     users: Count | None = option(None)
@@ -48,8 +47,6 @@ class MakeDataOptions(Settings):
     """Strength of a hidden taste that drives clicks and conversions."""
     options: tuple[str, ...] = option((), flag="--option")
     """KEY=VALUE for the world, as click_rate=0.02; may be repeated."""
-    files: int | None = option(None)
-    """Files of the log [one for four million rows]; its rows are the same."""
     truth: bool = option(True, flag="--truth/--no-truth")
     """Write the truth beside the log."""
     json_file: JsonFile = None
@@ -67,8 +64,8 @@ def make_data(asked: MakeDataOptions) -> None:
     flags |= {"test_rows": "--test-rows", "seed": "--seed", "confounding": "--confounding"}
 
     from unskew.base.progress import progress_bars
-    from unskew.data.datasets.impression_files import write_world
     from unskew.data.datasets.impression_world import ImpressionWorld
+    from unskew.data.datasets.impressions import write_world
 
     options = loader_options(asked.options, ImpressionWorld, flags)
     known = set(ImpressionWorld.__dataclass_fields__)
@@ -90,12 +87,10 @@ def make_data(asked: MakeDataOptions) -> None:
         written = write_world(
             world,
             asked.out,
-            files=asked.files,
             test_rows=asked.test_rows,
             truth=asked.truth,
             progress=progress,
         )
-    write_figures(asked.json_file, {**asdict(written), "folder": str(written.folder)})
-    kept = f", {written.files_kept} of them from an earlier call" if written.files_kept else ""
-    counted = f"{written.rows:,} rows in {written.files:,} files{kept}, {written.bytes:,} bytes in all"
+    write_figures(asked.json_file, {**written, "folder": str(asked.out)})
+    counted = f"{written['rows']:,} rows in {written['files']:,} files, {written['bytes']:,} bytes"
     print(f"{counted}: {plain(asked.out)}")

@@ -79,13 +79,7 @@ def loader_options(
             )
         if name in flags:
             raise ParameterError(f"--option {name} has a flag of its own", remedy=f"give {flags[name]}")
-        parameter = parameters.get(name)
-        default = None if parameter is None else parameter.default
-        if default is None and parameter is not None and "bool" in str(parameter.annotation):
-            # The loader also accepts values that are not booleans.
-            options[name] = TRUTH.get(text.lower(), text)
-        else:
-            options[name] = _read(name, text, default)
+        options[name] = _read(name, text, getattr(parameters.get(name), "default", None))
     return options
 
 

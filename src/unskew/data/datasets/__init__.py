@@ -38,7 +38,7 @@ def load(
     root: str | Path | None = None,
     *,
     protocol: Protocol = "honest",
-    features: Wanted | bool | None = None,
+    features: Wanted | None = None,
     numeric: Sequence[str] = (),
     bag: Sequence[str] = (),
     ignore: Sequence[str] = (),
@@ -58,8 +58,7 @@ def load(
         published numbers do.
     features, numeric, bag, ignore
         What networks read beside the ids, as in :meth:`unskew.Log.with_features`: ``"auto"`` or a list; names
-        of further columns that are numbers and lists, and with ``"auto"`` of those to leave out. True and
-        False say of some datasets whether their files of features are read.
+        of further columns that are numbers and lists, and with ``"auto"`` of those to leave out.
     progress
         What shows how far the reading of large files is.
     options
@@ -78,31 +77,15 @@ def load(
     if "progress" in parameters:
         options["progress"] = progress
     unknown = sorted(set(options) - {*accepted, "progress"})
-    if isinstance(features, bool) and "features" not in accepted:
-        unknown.append("features")
     if unknown:
         raise ParameterError(
             f"the dataset '{name}' has no option {', '.join(unknown)}",
             remedy=f"its options are {', '.join(accepted)}",
         )
-    wanted = wanted_features(features, numeric, bag)
-    if isinstance(features, bool):
-        options["features"] = features
-    if wanted is None:
-        return loader(root, protocol=protocol, **options)
-    takes = parameters.get("features")
-    if takes is not None and takes.default is None:
-        return loader(root, protocol=protocol, features=wanted, ignore=ignore, **options)
-    return loader(root, protocol=protocol, **options).with_features(wanted, ignore)
-
-
-def wanted_features(
-    features: Wanted | bool | None, numeric: Sequence[str] = (), bag: Sequence[str] = ()
-) -> Wanted | None:
-    """Features, with further ones by name and kind; None for none."""
     named = [*(Number(name) for name in numeric), *(Bag(name) for name in bag)]
-    if features is None or isinstance(features, bool):
-        return named or None
-    if not named:
-        return features
-    return [*([features] if isinstance(features, str) else features), *named]
+    if named:
+        features = [*([features] if isinstance(features, str) else features or ()), *named]
+    if features is not None and "features" in parameters:
+        return loader(root, protocol=protocol, features=features, ignore=ignore, **options)
+    dataset: Dataset = loader(root, protocol=protocol, **options)
+    return dataset if features is None else dataset.with_features(features, ignore)

@@ -13,8 +13,15 @@ import pyarrow.compute as pc
 from unskew.base.errors import DataError
 from unskew.base.registry import register
 from unskew.data import Category, Wanted
-from unskew.data.datasets.dataset import Dataset, Protocol, find_files
-from unskew.data.datasets.events import csv_blocks, event_dataset, own_features, require_rows
+from unskew.data.datasets.dataset import (
+    Dataset,
+    Protocol,
+    csv_blocks,
+    event_dataset,
+    find_files,
+    own_features,
+    require_rows,
+)
 
 SAMPLES, COMMON = "sample_skeleton_{0}.csv", "common_features_{0}.csv"
 FOLDERS = ("", "sample_{0}/")
@@ -44,7 +51,7 @@ def aliccp(
     root: str | Path | None = None,
     *,
     protocol: Protocol = "honest",
-    features: Wanted | bool | None = None,
+    features: Wanted | None = None,
     ignore: Sequence[str] = (),
     rows: int | None = None,
 ) -> Dataset:
@@ -58,9 +65,8 @@ def aliccp(
     Parameters
     ----------
     features, ignore
-        What networks read beside the ids: ``"auto"`` is every field with one value a row but those in
-        ``ignore``, as categories. Otherwise the fields are columns of the log, ``field_121``, …, with NaN for
-        a missing value; False leaves them out.
+        What networks read beside the ids: ``"auto"`` is every field with one value a row (``field_121``, …)
+        but those in ``ignore``, as categories. Without it no field is read.
     rows
         Only the first rows of each log; None reads all.
     """
@@ -71,9 +77,8 @@ def aliccp(
     ]
     paths = find_files(root, "aliccp", layouts, REMEDY)
     samples = paths[::2]
-    tables = [_table(*files, features is not False, rows) for files in zip(samples, paths[1::2], strict=True)]
+    tables = [_table(*files, features is not None, rows) for files in zip(samples, paths[1::2], strict=True)]
     fields = [name for name in tables[0].column_names if name.startswith("field_")]
-    wanted = own_features(features, [Category(name) for name in fields], ignore)
     return event_dataset(
         "aliccp",
         tables,
@@ -82,8 +87,7 @@ def aliccp(
         item="item",
         click="click",
         conversion="conversion",
-        keep=fields if wanted is None else (),
-        features=wanted,
+        features=own_features(features, [Category(name) for name in fields], ignore),
         facts={
             "protocol": protocol,
             "has_official_size": tuple(map(len, tables)) == OFFICIAL_ROWS,
@@ -94,29 +98,26 @@ def aliccp(
 
 def _table(samples: Path, common: Path, features: bool, rows: int | None) -> Any:
     """Read the rows of a log, joined with the features that several rows share."""
-    # A row for each index of the common features.
-    lines, fields = [], []
-    first = 0
+    of_common, of_sample = (OF_COMMON, OF_SAMPLE) if features else ((), ())
+    index, shared, first = [], [], 0
     for block in csv_blocks(common, COMMON_TYPES, REMEDY, header=False):
-        lines.append(block.column("common_feature_index"))
-        fields.append(_fields(block, first, common, (USER_ID, *(OF_COMMON if features else ()))))
+        index.append(block.column("common_feature_index"))
+        shared.append(pa.table(_fields(block, first, common, (USER_ID, *of_common))))
         first += block.num_rows
-    index = pa.concat_arrays(lines)
-    shared = {name: pa.concat_arrays([values[name] for values in fields]) for name in fields[0]}
-    tables = []
-    first = 0
+    known, profiles = pa.concat_arrays(index), pa.concat_tables(shared).combine_chunks()
+    tables, first = [], 0
     for block in csv_blocks(samples, SAMPLE_TYPES, REMEDY, rows, header=False):
-        of_samples = _fields(block, first, samples, (ITEM_ID, *(OF_SAMPLE if features else ())))
+        own = _fields(block, first, samples, (ITEM_ID, *of_sample))
         names = block.column("common_feature_index")
-        at = pc.index_in(names, value_set=index)
+        at = pc.index_in(names, value_set=known)
         problem = f"common_feature_index {{}} is not in {common.name}"
         _require(at.is_valid(), first, samples, problem, names)
         columns = {"click": block.column("click"), "conversion": block.column("conversion")}
-        columns |= {"user": shared[USER_ID].take(at), "item": of_samples.pop(ITEM_ID)}
+        columns |= {"user": profiles.column(USER_ID).take(at), "item": own[ITEM_ID]}
         for role, field in (("user", USER_ID), ("item", ITEM_ID)):
             _require(columns[role].is_valid(), first, samples, f"the row has no field {field} (its {role})")
-        columns |= {f"field_{name}": shared[name].take(at) for name in (OF_COMMON if features else ())}
-        columns |= {f"field_{name}": values for name, values in of_samples.items()}
+        columns |= {f"field_{name}": profiles.column(name).take(at) for name in of_common}
+        columns |= {f"field_{name}": own[name] for name in of_sample}
         tables.append(pa.table(columns))
         first += block.num_rows
     return pa.concat_tables(tables)

@@ -12,16 +12,22 @@ from unskew.base.errors import DataError
 from unskew.base.estimator import require_whole
 from unskew.base.registry import register
 from unskew.data import Features, Log
-from unskew.data.datasets.dataset import Dataset, Protocol, find_files, without_leaked_cells
+from unskew.data.datasets.dataset import (
+    HIGHEST_RATING,
+    Dataset,
+    Protocol,
+    find_files,
+    reads,
+    without_leaked_cells,
+)
 from unskew.data.vocabulary import Vocabulary
 
-N_USERS, N_ITEMS = 290, 300
-HIGHEST_RATING = 5
-FEATURE_FOLDERS = ("", "user_item_features/")
+SIZES = {"user": 290, "item": 300}
+RATINGS = ("train.ascii", "test.ascii")
+FEATURES = ("user_features.ascii", "user_features_map.txt", "item_features.ascii", "item_features_map.txt")
+FEATURE_FOLDERS = ("", "user_item_features")
 """Copies often keep the feature files beside the ratings, the official archive in a subfolder."""
 
-RATINGS = ("train.ascii", "test.ascii")
-FEATURES = ("user_features", "item_features")
 PROPENSITIES = "propensities.ascii"
 REMEDY = "download coat.zip again from https://www.cs.cornell.edu/~schnabts/mnar/ and unpack all of it"
 
@@ -32,103 +38,67 @@ def coat(
     *,
     protocol: Protocol = "honest",
     positive_rating: int = 4,
-    features: bool = True,
 ) -> Dataset:
     """Read Coat: o = 1[rated in train.ascii], r = 1[rating ≥ ``positive_rating``].
 
     Test pairs that are also in train (366 in the official files, with the same ratings) are leaked: they are
     found by comparison, left out under the honest protocol, kept under ``"paper"``, and counted in ``facts``.
-    The propensities that come with the data are in ``extra["shipped_propensities"]`` if the file is there.
+    The propensities that come with the data are in ``extra["shipped_propensities"]``, and the features of
+    people and coats in the logs (one column of 0/1 for each value of each feature), if their files are there.
 
     Parameters
     ----------
     positive_rating
         4 as in the paper; some published code uses 3, and its numbers cannot be compared.
-    features
-        Read the feature files too (one column of 0/1 for each value of each feature).
     """
     require_whole(2, HIGHEST_RATING, positive_rating=positive_rating)
-    of_features = [f"{name}{end}" for name in FEATURES for end in (".ascii", "_map.txt")] if features else []
-    layouts = [[*RATINGS, *(f"{folder}{name}" for name in of_features)] for folder in FEATURE_FOLDERS]
-    remedy = f"{REMEDY}, or ask for features=False if only its features are missing" if features else REMEDY
-    paths = {path.name: path for path in find_files(root, "coat", layouts, remedy)}
-    shipped = paths[RATINGS[0]].with_name(PROPENSITIES)
-
+    folder = find_files(root, "coat", [RATINGS], REMEDY)[0].parent
+    shape = (SIZES["user"], SIZES["item"])
     shared: dict[str, Any] = {
-        "users": Vocabulary.range(N_USERS, name="user"),
-        "items": Vocabulary.range(N_ITEMS, name="item"),
-    }
-    if features:
-        for name, n_rows in zip(FEATURES, (N_USERS, N_ITEMS), strict=True):
-            shared[name] = _features(paths[f"{name}_map.txt"], paths[f"{name}.ascii"], n_rows)
+        f"{role}s": Vocabulary.range(size, name=role) for role, size in SIZES.items()
+    } | _features(folder)
     logs = []
     for name in RATINGS:
-        ratings = _ratings(paths[name])
+        ratings = _matrix(folder / name, shape)
+        wrong = ~np.isin(ratings, np.arange(HIGHEST_RATING + 1))
+        if wrong.any():
+            user, item = np.argwhere(wrong)[0]
+            problem = f"rating {ratings[user, item]:g} of item {item} is not a whole number from 0 to 5"
+            raise DataError(problem, where=f"{folder / name}, line {user + 1}", remedy=REMEDY)
         user, item = np.nonzero(ratings)
         rating = ratings[user, item].astype(np.int8)
-        logs.append(
-            Log.from_arrays(
-                user=user,
-                item=item,
-                conversion=rating >= positive_rating,
-                columns={"rating": rating},
-                **shared,
-            )
-        )
+        conversion, columns = rating >= positive_rating, {"rating": rating}
+        logs.append(Log.from_arrays(user=user, item=item, conversion=conversion, columns=columns, **shared))
     train, test = logs
     test, facts = without_leaked_cells(train, test, protocol)
     facts |= {"positive_rating": positive_rating, "note": "test: 16 coats shown at random to each person"}
-    extra = {}
-    if shipped.is_file():
-        extra["shipped_propensities"] = _matrix(shipped, N_USERS, N_ITEMS)
+    shipped = folder / PROPENSITIES
+    extra = {"shipped_propensities": _matrix(shipped, shape)} if shipped.is_file() else {}
     return Dataset(name="coat", test_is="random", train=train, test=test, facts=facts, extra=extra)
 
 
-def _matrix(path: Path, n_rows: int, n_columns: int) -> NDArray[np.float64]:
+def _matrix(path: Path, shape: tuple[int, int]) -> NDArray[np.float64]:
     """Read numbers separated by blanks, one row a line; refuse a file of any other shape."""
-    expected = f"expected {n_rows} lines of {n_columns} numbers"
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot be read ({error}); {expected}", where=str(path), remedy=REMEDY) from error
-    matrix = np.empty((n_rows, n_columns))
-    for number, line in enumerate(lines[:n_rows], start=1):
-        words = line.split()
-        if len(words) != n_columns:
-            raise DataError(
-                f"{expected}, found {len(words)} numbers", where=f"{path}, line {number}", remedy=REMEDY
-            )
-        try:
-            matrix[number - 1] = [float(word) for word in words]
-        except ValueError as error:
-            raise DataError(
-                f"{expected}, but {error}", where=f"{path}, line {number}", remedy=REMEDY
-            ) from None
-    if len(lines) != n_rows:
-        raise DataError(f"{expected}, found {len(lines)} lines", where=str(path), remedy=REMEDY)
+    with reads(path, REMEDY):
+        matrix = np.loadtxt(path, encoding="ascii", ndmin=2)
+    if matrix.shape != shape:
+        lines, numbers = matrix.shape
+        problem = f"expected {shape[0]} lines of {shape[1]} numbers, found {lines} lines of {numbers}"
+        raise DataError(problem, where=str(path), remedy=REMEDY)
     return matrix
 
 
-def _ratings(path: Path) -> NDArray[np.float64]:
-    ratings = _matrix(path, N_USERS, N_ITEMS)
-    wrong = ~np.isin(ratings, np.arange(HIGHEST_RATING + 1))
-    if wrong.any():
-        user, item = np.argwhere(wrong)[0]
-        raise DataError(
-            f"rating {ratings[user, item]:g} of item {item} is not a whole number from 0 to {HIGHEST_RATING}",
-            where=f"{path}, line {user + 1}",
-            remedy=REMEDY,
-        )
-    return ratings
-
-
-def _features(names_path: Path, values_path: Path, n_rows: int) -> Features:
-    try:
-        names = tuple(names_path.read_text(encoding="utf-8").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"cannot be read ({error}); expected a name a line", where=str(names_path), remedy=REMEDY
-        ) from error
-    if not all(names):
-        raise DataError("a feature has no name", where=str(names_path), remedy=REMEDY)
-    return Features(names=names, values=_matrix(values_path, n_rows, len(names)).astype(np.float32))
+def _features(ratings: Path) -> dict[str, Features]:
+    """Return the features of people and coats, if their files are there."""
+    folders = [ratings / name for name in FEATURE_FOLDERS]
+    folder = next((each for each in folders if any((each / name).is_file() for name in FEATURES)), None)
+    if folder is None:
+        return {}
+    find_files(folder, "coat", [FEATURES], REMEDY)
+    features = {}
+    for role, size in SIZES.items():
+        with reads(place := folder / f"{role}_features_map.txt", REMEDY):
+            names = tuple(place.read_text(encoding="utf-8").splitlines())
+        values = _matrix(folder / f"{role}_features.ascii", (size, len(names)))
+        features[f"{role}_features"] = Features(names=names, values=values.astype(np.float32))
+    return features

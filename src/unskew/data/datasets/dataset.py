@@ -1,25 +1,39 @@
-"""What a loader gives, and the checks that loaders share. Each dataset's own format is in its own file."""
+"""The result of a loader, and what loaders share. Each dataset's own format is in its own file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 from numpy.typing import NDArray
 
 from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import require_whole
 from unskew.base.plain_text import listed
 from unskew.base.seeds import stream
-from unskew.data import Log, Wanted
+from unskew.data import Feature, Log, Wanted
+from unskew.data.checks import names_of
+from unskew.data.described import AUTO, sources_of, without_auto
+from unskew.data.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from unskew.data.datasets.synthetic import Truth
 
 Protocol = Literal["honest", "paper"]
+
+HIGHEST_RATING = 5
+"""Of rating logs."""
+
+BLOCK_BYTES = 1 << 23
+"""Bytes of a CSV file that are parsed at a time; no line may have more."""
 
 TestIs = Literal["random", "logged"]
 """How the pairs of a test set came to be seen: shown at random, or logged (and so chosen) as in training."""
@@ -79,6 +93,24 @@ class Dataset:
             for log in (self.test, self.validation, self.unbiased)
         )
         return replace(self, train=train, test=test, validation=validation, unbiased=unbiased)
+
+
+def takes(parameters: type) -> Callable[[Callable[..., Dataset]], Callable[..., Dataset]]:
+    """Let a loader take the fields of a dataclass as options; its second argument is the dataclass."""
+    fields = inspect.signature(parameters).parameters
+
+    def decorate(loader: Callable[..., Dataset]) -> Callable[..., Dataset]:
+        @wraps(loader)
+        def load(root: str | Path | None = None, **options: Any) -> Dataset:
+            own = {name: options.pop(name) for name in [*options] if name in fields}
+            return loader(root, parameters(**own), **options)
+
+        root, _, protocol, *rest = inspect.signature(loader).parameters.values()
+        shown = [root.replace(default=None), protocol, *fields.values(), *rest]
+        load.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        return load
+
+    return decorate
 
 
 def random_part(log: Log, share: float, seed: int = 0) -> NDArray[np.bool_]:
@@ -210,3 +242,129 @@ def errors_name(place: str | Path) -> Iterator[None]:
     except DataError as error:
         where = f"{place}, {error.where}" if error.where else str(place)
         raise DataError(error.problem, where=where, remedy=error.remedy) from error
+
+
+@contextmanager
+def reads(file: Path, remedy: str) -> Iterator[None]:
+    """Raise what goes wrong with a file as an error that names the file, and advises ``remedy``."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(error.problem, where=error.where or str(file), remedy=remedy) from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        said = str(error).partition("\n")[0].partition("; use")[0]
+        raise DataError(f"cannot be read: {said}", where=str(file), remedy=remedy) from error
+
+
+def csv_blocks(
+    file: Path, types: Mapping[str, Any], remedy: str, rows: int | None = None, *, header: bool = True
+) -> Iterator[Any]:
+    """Read a CSV file as record batches of some of its columns; refuse one without rows.
+
+    Parameters
+    ----------
+    remedy
+        What every data error advises: to download the file again.
+    rows
+        Only so many of the first rows; None reads all.
+    header
+        False for files whose lines begin at once and quote nothing; ``types`` then name all their columns.
+    """
+    names = None if header else list(types)
+    convert = pa.csv.ConvertOptions(
+        column_types=dict(types), include_columns=list(types), strings_can_be_null=False
+    )
+    with (
+        reads(file, remedy),
+        pa.csv.open_csv(
+            file,
+            read_options=pa.csv.ReadOptions(column_names=names, block_size=BLOCK_BYTES),
+            parse_options=pa.csv.ParseOptions(quote_char='"' if header else False),
+            convert_options=convert,
+        ) as reader,
+    ):
+        count = 0
+        for block in reader:
+            block = block if rows is None else block.slice(0, rows - count)
+            count += block.num_rows
+            if block.num_rows:
+                yield block
+            if count == rows:
+                break
+        if not count:
+            raise DataError("the file has no rows", where=str(file), remedy=remedy)
+
+
+def require_rows(rows: Any) -> None:
+    """Raise an error unless ``rows`` is a number of rows, or None for all."""
+    if rows is not None:
+        require_whole(1, rows=rows)
+
+
+def own_features(
+    wanted: Wanted | None, own: Sequence[Feature | str], ignore: Collection[str] = ()
+) -> list[Feature | str] | None:
+    """Return the features that are asked for, with a dataset's own in the place of ``"auto"``."""
+    if wanted is None:
+        return None
+    named = without_auto(wanted)
+    if AUTO not in wanted:
+        return named
+    known = {*sources_of(named), *names_of("ignore", ignore)}
+    return [*named, *(feature for feature in own if not known.intersection(sources_of([feature])))]
+
+
+def logs_of(
+    tables: Sequence[Any],
+    places: Sequence[object],
+    *,
+    features: Sequence[Feature | str] | None = None,
+    **columns: Any,
+) -> list[Log]:
+    """Make logs of tables, whose ids are coded together; the first is the training log.
+
+    Parameters
+    ----------
+    places
+        What messages name in the place of each table.
+    features
+        What networks read beside the ids; the other logs are described as the training log is.
+    columns
+        As in :meth:`unskew.Log.from_frame`: names of ``user``, ``item``, ``click``, ``conversion`` and more.
+    """
+    for role in ("user", "item"):
+        if f"{role}s" not in columns:
+            chunks = [chunk for table in tables for chunk in table.column(columns[role]).chunks]
+            ids = pa.chunked_array(chunks).unique().to_numpy(zero_copy_only=False)
+            columns[f"{role}s"] = Vocabulary.of(ids, name=columns[role])
+    logs: list[Log] = []
+    for table, place in zip(tables, places, strict=True):
+        with errors_name(str(place)):
+            logs.append(Log.from_frame(table, features=features, **columns))
+        described = logs[0].features
+        features = None if described is None else described.declared
+    return logs
+
+
+def event_dataset(
+    name: str,
+    tables: Sequence[Any],
+    files: Sequence[Path],
+    *,
+    facts: Mapping[str, Any],
+    test_is: TestIs = "logged",
+    **columns: Any,
+) -> Dataset:
+    """Make a dataset of one or two tables of impressions with :func:`logs_of`; count what is new in the test.
+
+    A row is an event of its own: a test row is kept though its pair was clicked in training.
+    """
+    logs = logs_of(tables, files, space="impressions", **columns)
+    train, last = logs[0], logs[-1]
+    known = {
+        "leaked_cells_found": 0,
+        "leaked_cells_dropped": 0,
+        "test_rows_of_new_users": int((~np.isin(last.user, train.user)).sum()),
+        "test_rows_of_new_items": int((~np.isin(last.item, train.item)).sum()),
+    }
+    return Dataset(name, train, last if len(logs) > 1 else None, facts={**facts, **known}, test_is=test_is)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,15 +11,20 @@ from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require_choice
 from unskew.base.progress import SILENT, Progress
 from unskew.base.registry import register
-from unskew.base.tables import (
-    Paths,
-)
+from unskew.base.tables import Paths
 from unskew.data import Duplicates, Log, Space, Wanted
 from unskew.data.checks import names_of
-from unskew.data.datasets.dataset import Dataset, Protocol, TestIs, errors_name, without_leaked_cells
+from unskew.data.datasets.dataset import (
+    Dataset,
+    Protocol,
+    TestIs,
+    errors_name,
+    takes,
+    without_leaked_cells,
+)
 from unskew.data.described import AUTO, sources_of, without_auto
 from unskew.data.read import CLICK, CONVERSION, LogOptions, cached_log_of, log_of
-from unskew.data.source import source_of
+from unskew.data.source import RowSource, source_of
 from unskew.data.two_passes import LogColumns
 from unskew.data.vocabulary import UNSEEN_CODE
 
@@ -27,30 +32,46 @@ Unseen = Literal["error", "drop", "keep"]
 """What becomes of test rows of users or items that the training log does not have."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Paths and columns, as :func:`files` takes them."""
+
+    train: Paths | None = None
+    test: Paths | None = None
+    validation: Paths | None = None
+    unbiased: Paths | None = None
+    user: str = "user"
+    item: str = "item"
+    click: str | None = None
+    conversion: str | None = None
+    space: Space = "matrix"
+    duplicates: Duplicates = "error"
+    keep: Sequence[str] = ()
+    numbers: Sequence[str] = ()
+    unseen: Unseen | None = None
+    test_is: TestIs = "logged"
+    known_propensity: str | None = None
+    actions: int | None = None
+    time: str | None = None
+    features: Wanted | None = None
+    ignore: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.unseen is None:
+            object.__setattr__(self, "unseen", "error" if self.features is None else "keep")
+        require_choice("unseen", self.unseen, get_args(Unseen))
+        require_choice("test_is", self.test_is, get_args(TestIs))
+        for name in ("keep", "ignore", "numbers"):
+            object.__setattr__(self, name, names_of(name, getattr(self, name)))
+
+
 @register(order=50)
+@takes(Files)
 def files(
-    root: str | Path | None = None,
+    root: str | Path | None,
+    asked: Files,
     *,
     protocol: Protocol = "honest",
-    train: Paths | None = None,
-    test: Paths | None = None,
-    validation: Paths | None = None,
-    user: str = "user",
-    item: str = "item",
-    click: str | None = None,
-    conversion: str | None = None,
-    space: Space = "matrix",
-    duplicates: Duplicates = "error",
-    keep: Sequence[str] = (),
-    numbers: Sequence[str] = (),
-    unseen: Unseen | None = None,
-    test_is: TestIs = "logged",
-    known_propensity: str | None = None,
-    actions: int | None = None,
-    time: str | None = None,
-    features: Wanted | None = None,
-    ignore: Sequence[str] = (),
-    unbiased: Paths | None = None,
     cache: str | Path | None = None,
     progress: Progress = SILENT,
 ) -> Dataset:
@@ -93,139 +114,106 @@ def files(
     In the space ``"matrix"`` test cells that were clicked in training are left out under the honest
     protocol. In the space ``"impressions"`` a row is an event of its own and none is left out.
     """
-    unseen = checked_unseen(unseen, features)
-    require_choice("test_is", test_is, get_args(TestIs))
-    keep, ignore, numbers = names_of("keep", keep), names_of("ignore", ignore), names_of("numbers", numbers)
-    named = [] if features is None else sources_of(without_auto(features))
-    if train is None:
+    if asked.train is None:
         if root is None:
             raise ParameterError("the dataset 'files' needs a training log", remedy="give train= or root=")
-        train, root = root, None
-    source = source_of(under(root, train))
-    if click is None and known_propensity is None and CLICK in source.names:
-        click = CLICK
-    if conversion is None and CONVERSION in source.names and CONVERSION not in (user, item, click):
-        conversion = CONVERSION
-    columns: dict[str, Any] = {
-        "user": user,
-        "item": item,
-        "conversion": conversion,
-        "known_propensity": known_propensity,
-        "keep": keep,
-        "guessed": numbers,
-    }
-    population = LogOptions(space, duplicates, actions=actions)
-    absent = absent_columns(
-        source.fields,
-        [under(root, each) for each in (test, validation, unbiased) if each],
-        features,
-        {user, item, click, conversion, *ignore},
+        asked, root = replace(asked, train=root), None
+    places = {"train": asked.train, "test": asked.test}
+    places |= {"validation": asked.validation, "unbiased": asked.unbiased}
+    sources = {role: source_of(under(root, paths)) for role, paths in places.items() if paths is not None}
+    source = sources.pop("train")
+    asked = _with_outcomes(asked, source.names)
+    absent = _absent(asked, source, sources.values())
+    named = [] if asked.features is None else sources_of(without_auto(asked.features))
+    taken = {asked.user, asked.item, asked.click, asked.conversion, asked.known_propensity}
+    taken |= {*asked.keep, *asked.ignore} - set(named)
+    columns = replace(
+        _columns(asked),
+        time=asked.time,
+        times=tuple(name for name in source.times if name not in taken and asked.space == "impressions"),
+        features=asked.features,
+        ignore=(*asked.ignore, *absent),
     )
-    taken = {user, item, click, conversion, known_propensity, *({*keep, *ignore} - set(named))}
-    times = [name for name in source.times if name not in taken] if space == "impressions" else []
-    asked = LogColumns(
-        click=click, time=time, times=(*times,), features=features, ignore=(*ignore, *absent), **columns
-    )
-    train_log = cached_log_of(source, asked, population, cache, progress)
-    if train_log.features is not None:
-        columns["features"] = train_log.features.declared
-    facts: dict[str, Any] = {
-        "protocol": protocol,
-        "leaked_cells_found": 0,
-        "leaked_cells_dropped": 0,
-        "unseen_rows_dropped": 0,
-        "features_left_out": absent,
-    }
-    places = {"test": test, "validation": validation, "unbiased": unbiased}
-    held_out = held_out_logs(
-        {role: None if paths is None else under(root, paths) for role, paths in places.items()},
-        train_log,
-        click,
-        columns,
-        population,
-        unseen,
-        facts,
-    )
-    return Dataset(
-        name="files",
-        train=train_log,
-        test=held_out.get("test"),
-        validation=held_out.get("validation"),
-        facts=facts,
-        test_is=test_is,
-        unbiased=held_out.get("unbiased"),
-    )
-
-
-def checked_unseen(unseen: Unseen | None, features: Wanted | None) -> Unseen:
-    """Return what to do with ids that are not in the training log; None is as the features say."""
-    unseen = unseen or ("error" if features is None else "keep")
-    require_choice("unseen", unseen, get_args(Unseen))
-    return unseen
-
-
-def held_out_logs(
-    places: Mapping[str, Paths | None],
-    train: Log,
-    click: str | None,
-    columns: Mapping[str, Any],
-    population: LogOptions,
-    unseen: Unseen,
-    facts: dict[str, Any],
-) -> dict[str, Log]:
-    """Read the held-out files as the training log was read, by role; count in ``facts`` what is dropped.
-
-    Parameters
-    ----------
-    columns, population
-        Further columns that are asked for, and what the rows are of.
-    """
-    if unseen == "error":
-        population = replace(population, users=train.users, items=train.items)
-    is_bandit, is_matrix = columns["known_propensity"] is not None, population.space == "matrix"
+    population = LogOptions(asked.space, asked.duplicates, actions=asked.actions)
+    train = cached_log_of(source, columns, population, cache, progress)
     logs: dict[str, Log] = {}
-    for role, place in places.items():
-        if place is None:
-            continue
-        if columns["conversion"] is None:
-            raise ParameterError(
-                f"a {role} log needs conversions", remedy="name their column with conversion="
-            )
-        source = source_of(place)
-        there = is_bandit or click in source.names
-        # Of impressions a pair may come twice, and all rows may be known; of pairs those that are listed are.
-        population = replace(population, all_known=not is_matrix and not is_bandit)
-        asked = LogColumns(click=click if there else None, **columns)
-        log = log_of(source, asked, population)
-        if unseen == "drop":
-            rows = len(log)
-            log = _seen_rows(log, train, str(place))
-            facts["unseen_rows_dropped"] += rows - len(log)
-        if is_matrix:
-            with errors_name(str(place)):
-                log, leak = without_leaked_cells(train, log, facts["protocol"])
-            for count in ("leaked_cells_found", "leaked_cells_dropped"):
-                facts[count] += leak[count]
+    facts: dict[str, Any] = {"protocol": protocol, "leaked_cells_found": 0, "leaked_cells_dropped": 0}
+    facts |= {"unseen_rows_dropped": 0, "features_left_out": absent}
+    for role, each in sources.items():
+        if asked.conversion is None:
+            remedy = "name their column with conversion="
+            raise ParameterError(f"a {role} log needs conversions", remedy=remedy)
+        log = _held_out(each, train, asked)
+        with errors_name(str(under(root, places[role] or ""))):
+            if asked.unseen == "drop":
+                rows, log = len(log), _seen_rows(log, train)
+                facts["unseen_rows_dropped"] += rows - len(log)
+            if asked.space == "matrix":
+                log, leak = without_leaked_cells(train, log, protocol)
+                facts |= {count: facts[count] + leak[count] for count in leak if count != "protocol"}
         logs[role] = log
     if "unbiased" in logs:
         facts["unbiased_rows"] = len(logs["unbiased"])
-    return logs
+    return Dataset(
+        name="files",
+        train=train,
+        test=logs.get("test"),
+        validation=logs.get("validation"),
+        unbiased=logs.get("unbiased"),
+        facts=facts,
+        test_is=asked.test_is,
+    )
 
 
-def absent_columns(
-    present: Sequence[str], held_out: Sequence[Paths], features: Wanted | None, taken: Collection[str | None]
-) -> list[str]:
+def _with_outcomes(asked: Files, names: Sequence[str]) -> Files:
+    """Name the columns of outcomes by their usual names, where there are such columns."""
+    if asked.click is None and asked.known_propensity is None and CLICK in names:
+        asked = replace(asked, click=CLICK)
+    if asked.conversion is None and CONVERSION in {*names} - {asked.user, asked.item, asked.click}:
+        asked = replace(asked, conversion=CONVERSION)
+    return asked
+
+
+def _absent(asked: Files, source: RowSource, held_out: Iterable[RowSource]) -> list[str]:
     """Return the columns that ``"auto"`` would take and that held-out files do not have."""
-    if features is None or AUTO not in features:
+    if asked.features is None or AUTO not in asked.features:
         return []
-    named = sources_of(without_auto(features))
-    others = [source_of(place) for place in held_out]
-    everywhere = [set(source.names) - set(source.lacking) for source in others]
-    return [
-        name
-        for name in present
-        if name not in named and name not in taken and any(name not in each for each in everywhere)
-    ]
+    taken = {asked.user, asked.item, asked.click, asked.conversion, *asked.ignore}
+    taken |= {*sources_of(without_auto(asked.features))}
+    everywhere = [set(each.names) - set(each.lacking) for each in held_out]
+    free = [name for name in source.fields if name not in taken]
+    return [name for name in free if any(name not in names for names in everywhere)]
+
+
+def _columns(asked: Files) -> LogColumns:
+    """Return the columns that all files are read with."""
+    return LogColumns(
+        asked.user,
+        asked.item,
+        asked.click,
+        asked.conversion,
+        asked.known_propensity,
+        asked.keep,
+        guessed=asked.numbers,
+    )
+
+
+def _held_out(source: RowSource, train: Log, asked: Files) -> Log:
+    """Read held-out files as the training log was read."""
+    is_bandit, shares_ids = asked.known_propensity is not None, asked.unseen == "error"
+    population = LogOptions(
+        asked.space,
+        asked.duplicates,
+        users=train.users if shares_ids else None,
+        items=train.items if shares_ids else None,
+        actions=asked.actions,
+        # Of impressions a pair may come twice, and all rows may be known; of pairs those that are listed are.
+        all_known=asked.space != "matrix" and not is_bandit,
+    )
+    columns = replace(_columns(asked), features=None if train.features is None else train.features.declared)
+    if not is_bandit and asked.click not in source.names:
+        columns = replace(columns, click=None)
+    return log_of(source, columns, population)
 
 
 def under(root: str | Path | None, paths: Paths) -> Paths:
@@ -237,7 +225,7 @@ def under(root: str | Path | None, paths: Paths) -> Paths:
     return [Path(root) / path for path in paths]
 
 
-def _seen_rows(log: Log, train: Log, place: str) -> Log:
+def _seen_rows(log: Log, train: Log) -> Log:
     """Return the rows whose user and item are in the training vocabularies, in its codes."""
     user = train.users.encode(log.users.ids, unseen="nan")[log.user]
     item = train.items.encode(log.items.ids, unseen="nan")[log.item]
@@ -245,7 +233,6 @@ def _seen_rows(log: Log, train: Log, place: str) -> Log:
     if not seen.any():
         raise DataError(
             "no row has a user and an item of the training log",
-            where=place,
             remedy="check that both logs use the same ids",
         )
     kept = log.take(seen)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -14,10 +13,16 @@ import pyarrow.compute as pc
 from unskew.base.errors import DataError
 from unskew.base.estimator import require_choice
 from unskew.base.registry import register
-from unskew.base.tables import read_file
-from unskew.data import Category, Feature, Number, Wanted
-from unskew.data.datasets.dataset import Dataset, Protocol, find_files
-from unskew.data.datasets.events import csv_blocks, event_dataset, own_features, require_rows
+from unskew.data import Category, Number, Wanted
+from unskew.data.datasets.dataset import (
+    Dataset,
+    Protocol,
+    csv_blocks,
+    event_dataset,
+    find_files,
+    own_features,
+    require_rows,
+)
 from unskew.data.kinds import TimePart
 from unskew.data.vocabulary import Vocabulary
 
@@ -27,6 +32,7 @@ Policy = Literal["bts", "random"]
 CONTEXT = "item_context.csv"
 PROPENSITY, OUTCOME, ITEM = "propensity_score", "click", "item_id"
 USER_FEATURES = tuple(f"user_feature_{number}" for number in range(4))
+ITEM_FEATURES = {"item_feature_0": pa.float64(), **{f"item_feature_{n}": pa.string() for n in (1, 2, 3)}}
 AFFINITY = "user-item_affinity_"
 TYPES = {
     "timestamp": pa.timestamp("us", "UTC"),
@@ -46,7 +52,7 @@ def open_bandit(
     protocol: Protocol = "honest",
     campaign: Campaign = "all",
     policy: Policy = "bts",
-    features: Wanted | bool | None = None,
+    features: Wanted | None = None,
     ignore: Sequence[str] = (),
     rows: int | None = None,
 ) -> Dataset:
@@ -67,8 +73,7 @@ def open_bandit(
     features, ignore
         What networks read beside the ids: ``"auto"`` is position, hour and weekday, the features of users and
         items, and ``affinity``, that of the user and the item shown (one of the 80 columns
-        ``user-item_affinity_*``), but for those in ``ignore``. Otherwise they are columns of the log; False
-        leaves all but time and position out.
+        ``user-item_affinity_*``), but for those in ``ignore``. Without it time and position alone are read.
     rows
         Only the first rows of each log; None reads all.
     """
@@ -76,28 +81,27 @@ def open_bandit(
     require_choice("policy", policy, get_args(Policy))
     require_rows(rows)
     policies = (policy,) if policy == "random" else (policy, "random")
-    names = [f"{each}/{campaign}/{name}" for each in policies for name in (f"{campaign}.csv", CONTEXT)]
+    names = [f"{which}/{campaign}/{name}" for which in policies for name in (f"{campaign}.csv", CONTEXT)]
     paths = find_files(root, "open_bandit", [names], REMEDY)
     files, context_file = paths[::2], paths[1]
-    context = read_file(context_file, numbers=None)
-    if ITEM not in context.column_names:
-        raise DataError(f"column '{ITEM}' is missing", where=str(context_file), remedy=REMEDY)
-    # The features of the items, a row for each.
-    context = context.select(
-        [ITEM, *sorted(name for name in context.column_names if name.startswith("item_feature_"))]
-    )
-    tables = [_table(file, context, features is not False, rows) for file in files]
+    context = pa.Table.from_batches(csv_blocks(context_file, {ITEM: pa.int32(), **ITEM_FEATURES}, REMEDY))
+    tables = [_table(file, context, features is not None, rows) for file in files]
     items = Vocabulary.of(context.column(ITEM).to_numpy(), name=ITEM)
-    wanted = own_features(features, _declared(context), ignore)
-    named = [*USER_FEATURES, *context.column_names[1:], "affinity"]
-    if features is False or wanted is not None:
-        named = []
-    data = event_dataset(
+    own = [
+        Category("position", role="row"),
+        *TimePart.both("time"),
+        *(Category(name, role="user") for name in USER_FEATURES),
+        Number("item_feature_0", role="item"),
+        *(Category(name, role="item") for name in (*ITEM_FEATURES,)[1:]),
+        Number("affinity", role="row"),
+    ]
+    return event_dataset(
         "open_bandit",
         tables,
         files,
-        keep=["time", "position", *named],
-        features=wanted,
+        keep=["time", "position"],
+        features=own_features(features, own, ignore),
+        test_is="random",
         time="time",
         user="user",
         item=ITEM,
@@ -113,45 +117,27 @@ def open_bandit(
             " the random policy",
         },
     )
-    return replace(data, test=None if policy == "random" else data.test, test_is="random")
-
-
-def _declared(context: Any) -> list[Feature]:
-    """Declare the kinds of the columns; the first feature of the items is a number."""
-    return [
-        Category("position", role="row"),
-        *TimePart.both("time"),
-        *(Category(name, role="user") for name in USER_FEATURES),
-        *(
-            (Number if pa.types.is_floating(context.schema.field(name).type) else Category)(name, role="item")
-            for name in context.column_names[1:]
-        ),
-        Number("affinity", role="row"),
-    ]
 
 
 def _table(file: Path, context: Any, features: bool, rows: int | None) -> Any:
     """Return the rows of a log with the features of the user and of the item shown."""
-    # The affinity of item k stands at place k.
     affinities = [f"{AFFINITY}{number}" for number in range(len(context))] if features else []
     types = {**TYPES, **dict.fromkeys(affinities, pa.float32())}
-    parts = []
+    tables = []
     for block in csv_blocks(file, types, REMEDY, rows):
-        at = pc.index_in(block.column(ITEM), value_set=context.column(ITEM).combine_chunks().cast(pa.int32()))
+        item = block.column(ITEM)
+        at = pc.index_in(item, value_set=context.column(ITEM).combine_chunks())
         if at.null_count:
-            raise DataError(
-                f"item_id {block.column(ITEM)[int(np.flatnonzero(at.is_null())[0])]} is not in {CONTEXT}",
-                where=str(file),
-                remedy=REMEDY,
-            )
+            unknown = item.filter(at.is_null())[0]
+            raise DataError(f"item_id {unknown} is not in {CONTEXT}", where=str(file), remedy=REMEDY)
         columns = {name: block.column(name) for name in (ITEM, "position", OUTCOME, PROPENSITY)}
         columns["time"] = block.column("timestamp")
         columns["user"] = pc.binary_join_element_wise(*(block.column(name) for name in USER_FEATURES), "|")
         if features:
             columns |= {name: block.column(name) for name in USER_FEATURES}
-            columns |= {name: context.column(name).take(at) for name in context.column_names[1:]}
+            columns |= {name: context.column(name).take(at) for name in ITEM_FEATURES}
+            # The affinity of item k stands at place k.
             every = np.stack([block.column(name).to_numpy() for name in affinities])
-            item = block.column(ITEM).to_numpy()
-            columns["affinity"] = pa.array(every[item, np.arange(len(item))])
-        parts.append(pa.table(columns))
-    return pa.concat_tables(parts)
+            columns["affinity"] = pa.array(every[item.to_numpy(), np.arange(len(item))])
+        tables.append(pa.table(columns))
+    return pa.concat_tables(tables)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from unskew.base.errors import ParameterError
 from unskew.base.estimator import require_in, require_whole
 from unskew.base.registry import register
 from unskew.data import Features, Log
-from unskew.data.datasets.dataset import Dataset, Protocol, without_leaked_cells
+from unskew.data.datasets.dataset import Dataset, Protocol, takes, without_leaked_cells
 from unskew.data.vocabulary import Vocabulary
 
 PREFERENCE_SHARES = (0.6, 0.6, 0.6)
@@ -57,21 +57,36 @@ class Truth:
             array.flags.writeable = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The parameters of the world, as :func:`synthetic` takes them."""
+
+    n_users: int = 300
+    n_items: int = 200
+    density: float = 0.09
+    bias: float = 1.0
+    conversion_rate: float = 0.3
+    test_per_user: int = 16
+    dimension: int = 8
+    confounding: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_whole(2, n_users=self.n_users, n_items=self.n_items)
+        require_whole(1, test_per_user=self.test_per_user, dimension=self.dimension)
+        require_whole(0, seed=self.seed)
+        require_in("(0, 1)", density=self.density, conversion_rate=self.conversion_rate)
+        require_in("[0, inf)", bias=self.bias, confounding=self.confounding)
+        if self.test_per_user > self.n_items:
+            raise ParameterError(
+                f"test_per_user is {self.test_per_user}, but there are only {self.n_items} items",
+                remedy="show at most n_items items to each user",
+            )
+
+
 @register(order=10)
-def synthetic(
-    root: str | Path | None = None,
-    *,
-    protocol: Protocol = "honest",
-    n_users: int = 300,
-    n_items: int = 200,
-    density: float = 0.09,
-    bias: float = 1.0,
-    conversion_rate: float = 0.3,
-    test_per_user: int = 16,
-    dimension: int = 8,
-    confounding: float = 0.0,
-    seed: int = 0,
-) -> Dataset:
+@takes(World)
+def synthetic(root: str | Path | None, asked: World, *, protocol: Protocol = "honest") -> Dataset:
     """Draw a world in which people click what they are likely to convert on.
 
     ``t[u,i] = a·⟨x_u, y_i⟩/√dimension + b·level_u + c·appeal_i``, standardised over D (the preference);
@@ -110,25 +125,16 @@ def synthetic(
     """
     if root is not None:
         raise ParameterError("the synthetic world is drawn, not read", remedy="leave out root (--root)")
-    require_whole(2, n_users=n_users, n_items=n_items)
-    require_whole(1, test_per_user=test_per_user, dimension=dimension)
-    require_whole(0, seed=seed)
-    require_in("(0, 1)", density=density, conversion_rate=conversion_rate)
-    require_in("[0, inf)", bias=bias, confounding=confounding)
-    if test_per_user > n_items:
-        raise ParameterError(
-            f"test_per_user is {test_per_user}, but there are only {n_items} items",
-            remedy="show at most n_items items to each user",
-        )
-    world, label_draw, click_draw, test_draw, hidden_draw = np.random.default_rng(seed).spawn(5)
-    taste = world.standard_normal((n_users, dimension))
-    style = world.standard_normal((n_items, dimension))
+    n_users, n_items = asked.n_users, asked.n_items
+    world, label_draw, click_draw, test_draw, hidden_draw = np.random.default_rng(asked.seed).spawn(5)
+    taste = world.standard_normal((n_users, asked.dimension))
+    style = world.standard_normal((n_items, asked.dimension))
     level, activity = world.standard_normal((2, n_users))
     appeal, popularity = world.standard_normal((2, n_items))
 
     match, user_share, item_share = PREFERENCE_SHARES
     preference = (
-        match * taste @ style.T / math.sqrt(dimension)
+        match * taste @ style.T / math.sqrt(asked.dimension)
         + user_share * level[:, None]
         + item_share * appeal[None, :]
     )
@@ -138,16 +144,16 @@ def synthetic(
         by_preference * preference + by_activity * activity[:, None] + by_popularity * popularity[None, :]
     )
 
-    of_conversion, of_click = PREFERENCE_SCALE * preference, bias * selection
-    if confounding:
-        hidden = confounding * hidden_draw.standard_normal(preference.shape)
+    of_conversion, of_click = PREFERENCE_SCALE * preference, asked.bias * selection
+    if asked.confounding:
+        hidden = asked.confounding * hidden_draw.standard_normal(preference.shape)
         of_conversion, of_click = of_conversion + hidden, of_click + hidden
-    conversion = _with_mean(of_conversion, conversion_rate)
-    propensity = _with_mean(of_click, density)
+    conversion = _with_mean(of_conversion, asked.conversion_rate)
+    propensity = _with_mean(of_click, asked.density)
     labels = (label_draw.random(conversion.shape) < conversion).astype(np.uint8)
     clicked = np.flatnonzero(click_draw.random(propensity.shape) < propensity)
     shown = np.concatenate(
-        [u * n_items + test_draw.permutation(n_items)[:test_per_user] for u in range(n_users)]
+        [u * n_items + test_draw.permutation(n_items)[: asked.test_per_user] for u in range(n_users)]
     )
 
     users, items = Vocabulary.range(n_users, name="user"), Vocabulary.range(n_items, name="item")
@@ -167,24 +173,13 @@ def synthetic(
 
     train = log_of(clicked)
     test, leak = without_leaked_cells(train, log_of(shown), protocol)
-    drawn = {
-        "n_users": n_users,
-        "n_items": n_items,
-        "density": density,
-        "bias": bias,
-        "conversion_rate": conversion_rate,
-        "test_per_user": test_per_user,
-        "dimension": dimension,
-        "confounding": confounding,
-        "seed": seed,
-    }
     return Dataset(
         name="synthetic",
         train=train,
         test=test,
         truth=Truth(propensity=propensity, conversion=conversion, labels=labels),
         test_is="random",
-        facts={**leak, "options": drawn, "note": "drawn from a known model; no real people"},
+        facts={**leak, "options": asdict(asked), "note": "drawn from a known model; no real people"},
     )
 
 

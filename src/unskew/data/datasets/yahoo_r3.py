@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from unskew.base.errors import DataError
 from unskew.base.estimator import require_whole
 from unskew.base.registry import register
-from unskew.data import Log
 from unskew.data.datasets.dataset import (
+    HIGHEST_RATING,
     Dataset,
     Protocol,
-    errors_name,
+    logs_of,
     missing_files,
+    reads,
     require_root,
     without_leaked_cells,
 )
-from unskew.data.vocabulary import Vocabulary
 
-HIGHEST_RATING = 5
 OFFICIAL = ("ydata-ymusic-rating-study-v1_0-train.txt", "ydata-ymusic-rating-study-v1_0-test.txt")
 LAYOUTS = (OFFICIAL, ("user.txt", "random.txt"), ("train.txt", "test.txt"), ("train.csv", "test.csv"))
 """Names of (chosen, random) ratings: the official ones, and those under which copies are passed on."""
 
 OFFICIAL_ROWS = (311_704, 54_000)
-SEPARATORS = {"\t": "tab-separated", ",": "comma-separated"}
 REMEDY = (
     "ask Yahoo! Webscope for the dataset R3 and give the folder of the unpacked files;"
     " every line is user, item and rating, separated by tabs (official, ids from 1) or commas (ids from 0)"
@@ -56,58 +55,39 @@ def yahoo_r3(
         missing = [name for name in OFFICIAL if not (folder / name).is_file()]
         raise missing_files(folder, [" and ".join(names) for names in LAYOUTS], missing, REMEDY)
 
-    ratings = {name: _ratings(folder / name) for name in layout}
-    everything = np.concatenate([rows for rows, _ in ratings.values()])
-    users = Vocabulary.of(everything[:, 0], name="user")
-    items = Vocabulary.of(everything[:, 1], name="item")
-    logs = []
-    for name, (rows, _) in ratings.items():
-        with errors_name(folder / name):
-            logs.append(
-                Log.from_arrays(
-                    user=rows[:, 0],
-                    item=rows[:, 1],
-                    conversion=rows[:, 2] >= positive_rating,
-                    columns={"rating": rows[:, 2].astype(np.int8)},
-                    users=users,
-                    items=items,
-                )
-            )
-    train, test = logs
-    sizes = tuple(len(log) for log in logs)
+    files = [folder / name for name in layout]
+    tables = [_ratings(file, positive_rating) for file in files]
+    train, test = logs_of(tables, files, user="user", item="item", conversion="conversion", keep=["rating"])
+    has_official_size = (len(train), len(test)) == OFFICIAL_ROWS
     test, facts = without_leaked_cells(train, test, protocol)
     facts |= {
         "positive_rating": positive_rating,
         "files": list(layout),
-        "format": ratings[layout[0]][1],
-        "has_official_size": sizes == OFFICIAL_ROWS,
+        "has_official_size": has_official_size,
         "note": "test: 10 songs shown at random to each of 5,400 users",
     }
     return Dataset(name="yahoo_r3", test_is="random", train=train, test=test, facts=facts)
 
 
-def _ratings(path: Path) -> tuple[NDArray[np.int64], str]:
-    """Read rows of (user, item, rating), and the name of the format; a malformed line is an error."""
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot be read ({error})", where=str(path), remedy=REMEDY) from error
-    if not lines:
-        raise DataError("the file is empty", where=str(path), remedy=REMEDY)
-    separator = next((mark for mark in SEPARATORS if mark in lines[0]), "\t")
-    has_header = path.suffix == ".csv" and not any(letter.isdigit() for letter in lines[0])
-    rows = np.empty((len(lines) - has_header, 3), dtype=np.int64)
-    for row, line in enumerate(lines[has_header:]):
-        where = f"{path}, line {row + 1 + has_header}"
-        try:
-            user, item, rating = (int(word) for word in line.split(separator))
-            rows[row] = user, item, rating
-        except (ValueError, OverflowError):
-            raise DataError(
-                f"{line[:60]!r} is not three whole numbers, {SEPARATORS[separator]}",
-                where=where,
-                remedy=REMEDY,
-            ) from None
-        if not 1 <= rating <= HIGHEST_RATING:
-            raise DataError(f"rating {rating} is not 1 to {HIGHEST_RATING}", where=where, remedy=REMEDY)
-    return rows, SEPARATORS[separator]
+def _ratings(path: Path, positive_rating: int) -> Any:
+    """Return a table of users, items and ratings; a malformed line is an error."""
+    with reads(path, REMEDY):
+        with path.open(encoding="ascii") as file:
+            first = file.readline()
+        if not first:
+            raise DataError("the file is empty", remedy=REMEDY)
+        has_header = path.suffix == ".csv" and not any(letter.isdigit() for letter in first)
+        delimiter = "\t" if "\t" in first else ","
+        rows = np.loadtxt(
+            path, np.int64, delimiter=delimiter, skiprows=int(has_header), ndmin=2, encoding="ascii"
+        )
+        if rows.shape[1] != 3:
+            raise DataError(f"line 1 has {rows.shape[1]} numbers, not user, item and rating", remedy=REMEDY)
+        rating = rows[:, 2]
+        wrong = (rating < 1) | (rating > HIGHEST_RATING)
+        if wrong.any():
+            row = int(wrong.argmax())
+            problem = f"rating {rating[row]} is not 1 to {HIGHEST_RATING}"
+            raise DataError(problem, where=f"{path}, line {row + 1 + has_header}", remedy=REMEDY)
+    columns = {"user": rows[:, 0], "item": rows[:, 1], "rating": rating.astype(np.int8)}
+    return pa.table({**columns, "conversion": rating >= positive_rating})
