@@ -33,7 +33,7 @@ from unskew.data import Log
 from unskew.data.datasets import Dataset, load
 from unskew.data.datasets.dataset import with_unbiased_share
 from unskew.debias.evaluation import evaluate
-from unskew.learners import Linear, make_backbone
+from unskew.learners import Linear, make_learner
 from unskew.offpolicy.auto import CANDIDATES, Candidate, candidates_of, evidence_by_clicks
 from unskew.offpolicy.decision import BASELINE, Decision, RandomSample, decide, mean_paired
 from unskew.propensity import Propensity
@@ -184,7 +184,7 @@ class WorldRun:
     def propensity(self) -> Propensity:
         """Fitted once for all candidates and repetitions, which would differ in folds alone."""
         if self.fitted is None:
-            self.fitted = Propensity(backbone=Linear(), calibrator=Platt(), crossfit=5)
+            self.fitted = Propensity(learner=Linear(), calibrator=Platt(), crossfit=5)
             self.fitted.fit(self.data.train, seeds=1, device=self.device)
         return self.fitted
 
@@ -247,22 +247,22 @@ def shipped(decisions: Sequence[Decision], lines: Mapping[str, Floats]) -> Float
 
 
 def narrow(name: str) -> Any:
-    """A backbone with embeddings of the battery's width, at most."""
-    usual = make_backbone(name)
+    """A learner with embeddings of the battery's width, at most."""
+    usual = make_learner(name)
     dim = getattr(usual, "dim", None)
-    return make_backbone(name, dim=min(dim, WIDTH)) if isinstance(dim, int) else usual
+    return make_learner(name, dim=min(dim, WIDTH)) if isinstance(dim, int) else usual
 
 
 def run(out: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Every world, or go on with it; ``battery.json``, ``battery.md`` and ``battery.svg`` in the folder."""
-    of = ("small", "seeds", "members", "backbone", "epochs", "method", "root")
+    of = ("small", "seeds", "members", "learner", "epochs", "method", "root")
     settings = {name: getattr(options, name) for name in of}
     out.mkdir(parents=True, exist_ok=True)
     noted = out / "settings.json"
     if noted.exists() and json.loads(noted.read_text()) != settings:
         raise SystemExit(f"{out} holds a battery with other settings. Choose another --out.")
     noted.write_text(json.dumps(settings))
-    shared = {"backbone": narrow(options.backbone), "members": options.members, "patience": PATIENCE}
+    shared = {"learner": narrow(options.learner), "members": options.members, "patience": PATIENCE}
     shared |= {} if options.epochs is None else {"epochs": options.epochs}
     worlds = {}
     for world in (*(options.world or WORLDS), *([REAL] if options.root else [])):
@@ -291,7 +291,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="small worlds")
     parser.add_argument("--seeds", type=int, default=1, help="repetitions")
     parser.add_argument("--members", type=int, default=3, help="networks of an ensemble")
-    parser.add_argument("--backbone", default="neumf")
+    parser.add_argument("--learner", default="neumf")
     parser.add_argument("--epochs", type=int, default=None, help="at most [the methods' own]")
     parser.add_argument("--root", default=None, help="the folder of Coat's files: one more world")
     parser.add_argument("--device", default="auto")

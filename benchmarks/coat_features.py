@@ -39,8 +39,8 @@ def main() -> None:
     }
     propensities = {}
     print("| propensity | ECE | NLL | AUC | Σ1/p ÷ size of D |\n|---|---|---|---|---|")
-    for name, (kind, backbone) in networks.items():
-        p = us.Propensity(backbone=backbone, calibrator=us.Platt(), **short).fit(of[kind].train, **training)
+    for name, (kind, learner) in networks.items():
+        p = us.Propensity(learner=learner, calibrator=us.Platt(), **short).fit(of[kind].train, **training)
         propensities[name] = p
         found = p.diagnose()["calibrated"]
         figures = [f"{found[figure]:.4f}" for figure in ("ece", "nll", "auc", "weight_check")]
@@ -49,9 +49,9 @@ def main() -> None:
     print("|---|---|---|" + "---|" * len(SHOWN))
     for method, make in METHODS.items():
         for given, p in {"–": None}.items() if method == "naive" else propensities.items():
-            for name, (kind, backbone) in networks.items():
+            for name, (kind, learner) in networks.items():
                 weights = {} if p is None else {"propensity": p}
-                model = make(backbone=backbone, **short).fit(of[kind].train, **weights, **training)
+                model = make(learner=learner, **short).fit(of[kind].train, **weights, **training)
                 result = us.evaluate(model, of[kind].test)
                 cells = [f"{np.mean(result[k]):.4f} ± {np.std(result[k], ddof=1):.4f}" for k in SHOWN]
                 print(f"| {method} | {given} | {name} | " + " | ".join(cells) + " |", flush=True)

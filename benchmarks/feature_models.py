@@ -50,16 +50,16 @@ def study(options: argparse.Namespace, confounding: float) -> list[dict[str, Any
     assert data.test is not None
     truth = data.row_truth["test"]
     new = ~np.isin(data.test.users.ids[data.test.user], data.train.users.ids[np.unique(data.train.user)])
-    propensity = us.Propensity(backbone=us.DCN(), calibrator=us.Platt())
+    propensity = us.Propensity(learner=us.DCN(), calibrator=us.Platt())
     p = propensity.fit(data.train, seeds=1, device=options.device).predict(data.train)
     rows = []
     for name, method in METHODS.items():
-        for kind, backbone, of, unseen in (
+        for kind, learner, of, unseen in (
             ("ids", us.NeuMF(), of_ids, "average"),
             ("features", us.DCN(), with_fields, "other"),
         ):
             weights = {} if name == "naive" else {"propensity": p}
-            model = method(backbone=backbone).fit(
+            model = method(learner=learner).fit(
                 of.train, seeds=options.seeds, device=options.device, **weights
             )
             each = model.predict_each(of.test, unseen=unseen)

@@ -87,9 +87,9 @@ def _levels(data: us.Dataset, device: str) -> list[dict[str, Any]]:
     )
     users, items = np.divmod(cells, log.n_items)
     actual = data.truth.conversion[users, items].mean()
-    network = {"backbone": us.MF(dim=8), "learning_rate": 0.01, "patience": 5}
+    network = {"learner": us.MF(dim=8), "learning_rate": 0.01, "patience": 5}
     sets: dict[str, Any] = {"true": data.truth.propensity}
-    sets["linear"] = us.Propensity(backbone=us.Linear(), crossfit=3).fit(log, device=device)
+    sets["linear"] = us.Propensity(learner=us.Linear(), crossfit=3).fit(log, device=device)
     if log.n_users * log.n_items <= FACTORISED_CELLS:
         sets["factorised"] = us.Propensity(**network, crossfit=2, epochs=30).fit(log, device=device)
     naive = us.Naive(**network).fit(log, seeds=2, device=device)

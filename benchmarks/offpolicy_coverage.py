@@ -77,7 +77,7 @@ def truth(log: Log, propensity: Floats) -> Floats:
 
 def logistic(log: Log, propensity: Floats) -> us.Propensity:
     """Logistic regression on ids, and features where there are some."""
-    return us.Propensity(backbone=us.Linear(), crossfit=5).fit(log)
+    return us.Propensity(learner=us.Linear(), crossfit=5).fit(log)
 
 
 def popularity(log: Log, propensity: Floats) -> us.PopularityPropensity:

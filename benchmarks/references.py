@@ -27,7 +27,7 @@ COLUMNS = "--score propensity --outcome click"
 COMMANDS = {
     "run on a synthetic world": f"run --data synthetic --option n_users=80 --option n_items=60 {SMALL}"
     " --method mrdr --propensity neumf --out synthetic --json 1.json",
-    "run on Coat": f"run --data coat --root {{coat}} --method ips --propensity mf --backbone mf {SMALL}"
+    "run on Coat": f"run --data coat --root {{coat}} --method ips --propensity mf --learner mf {SMALL}"
     " --out coat --json 2.json",
     "run on impressions with features": "run --data world/log --space impressions --features auto"
     f" --test world/test.parquet --test-is random --method ips --propensity linear {SMALL} --out features"

@@ -78,7 +78,7 @@ def main() -> None:
         trained, pairs = folder / "trained.parquet", folder / "pairs.parquet"
         write_impressions(trained, MILLION)
         run = ["run", "--data", str(trained), "--space", "impressions", "--propensity", "linear"]
-        run += ["--backbone", "mf", "--seeds", "1", "--set", "method.epochs=1", "--out", str(folder / "run")]
+        run += ["--learner", "mf", "--seeds", "1", "--set", "method.epochs=1", "--out", str(folder / "run")]
         measured(run)
         score = ["score", str(folder / "run"), str(pairs), "--unseen", "nan", "--overwrite"]
         weights = ["weights", str(pairs), "--score", "p", "--outcome", "click", "--overwrite"]

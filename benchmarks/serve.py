@@ -147,7 +147,7 @@ def make_run(folder: Path, seed: int, users: int, items: int) -> Path:
     import unskew as us
 
     log = us.load("synthetic", n_users=users, n_items=items, density=0.05, seed=3).train
-    us.Naive(backbone=us.NeuMF(), epochs=2).fit(log, seeds=[seed, seed + 1, seed + 2]).save(folder)
+    us.Naive(learner=us.NeuMF(), epochs=2).fit(log, seeds=[seed, seed + 1, seed + 2]).save(folder)
     return folder
 
 

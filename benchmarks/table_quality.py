@@ -25,10 +25,10 @@ METRICS = ("auc", "nll")
 MF, SMALL = us.MF(dim=16), us.NeuMF(dim=16, layers=(16, 8))
 SHARED: dict[str, Any] = {"batch_size": BATCH, "epochs": 10}
 METHODS: dict[str, Callable[[], us.Debiaser]] = {
-    "ips, mf": lambda: us.IPS(backbone=MF, **SHARED),
-    "ips, mf, no weight decay": lambda: us.IPS(backbone=MF, weight_decay=0.0, **SHARED),
-    "dr-jl, mf": lambda: us.DRJL(backbone=MF, **SHARED),
-    "ips, neumf": lambda: us.IPS(backbone=SMALL, **SHARED),
+    "ips, mf": lambda: us.IPS(learner=MF, **SHARED),
+    "ips, mf, no weight decay": lambda: us.IPS(learner=MF, weight_decay=0.0, **SHARED),
+    "dr-jl, mf": lambda: us.DRJL(learner=MF, **SHARED),
+    "ips, neumf": lambda: us.IPS(learner=SMALL, **SHARED),
 }
 
 

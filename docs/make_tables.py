@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from unskew.base.errors import DataError
-from unskew.base.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS
+from unskew.base.registry import CALIBRATORS, DATASETS, LEARNERS, METHODS
 from unskew.calibration import Calibrator
 from unskew.debias import Debiaser
 from unskew.report.table import Table
@@ -113,7 +113,7 @@ TABLES: dict[str, Callable[[], Table]] = {
 NAMES = {
     "methods": [kind.__name__ for kind in METHODS.built_in.values()],
     "calibrators": [kind.__name__ for kind in CALIBRATORS.built_in.values()],
-    "backbones": [kind.__name__ for kind in BACKBONES.built_in.values()],
+    "learners": [kind.__name__ for kind in LEARNERS.built_in.values()],
     "datasets": list(DATASETS.built_in),
 }
 """Lists by the name in a page's marks, ``<!-- names: NAME -->`` and ``<!-- end of names -->``."""

@@ -29,7 +29,7 @@ class DampedIPS(us.Debiaser):
 
 if __name__ == "__main__":
     training = {"crossfit": 2, "propensity_epochs": 5, "parameters": {"method.learning_rate": 0.05}}
-    run = us.Config(method="damped-ips", backbone="mf", seeds=3, **training)
+    run = us.Config(method="damped-ips", learner="mf", seeds=3, **training)
     auc = {name: of["auc"]["mean"] for name, of in us.run(run).metrics["methods"].items()}
     print(auc)
     plt.barh(list(auc), list(auc.values()))

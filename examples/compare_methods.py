@@ -12,7 +12,7 @@ from unskew.debias import make_method
 from unskew.metrics import holm, paired_test
 
 data = us.load("synthetic", n_users=100, n_items=60)
-options = {"backbone": us.MF(dim=8), "learning_rate": 0.02}
+options = {"learner": us.MF(dim=8), "learning_rate": 0.02}
 propensity = us.Propensity(crossfit=2, **options).fit(data.train, seeds=4)
 
 auc = {}

@@ -22,7 +22,7 @@ else:
     model = LGBMClassifier(n_estimators=40, num_leaves=7, verbose=-1)
 
 data = us.load("synthetic", n_users=200, n_items=150, density=0.1, bias=1.5, dimension=2)
-p = us.Propensity(backbone=us.Linear(), crossfit=3).fit(data.train)  # or a column of your own
+p = us.Propensity(learner=us.Linear(), crossfit=3).fit(data.train)  # or a column of your own
 user, item = np.indices(data.truth.labels.shape).reshape(2, -1)
 x = np.hstack([data.train.user_features.values[user], data.train.item_features.values[item]])
 clicked, bought = x[data.train.cell], data.train.conversion.astype(int)

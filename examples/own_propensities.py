@@ -27,7 +27,7 @@ shown = pa.table(
 
 names = {"user": "uid", "item": "iid", "click": "clicked", "conversion": "bought"}
 log = us.Log.from_frame(shown, **names, keep=("p",), space="impressions")
-for method in (us.Naive(backbone=us.MF(dim=4)), us.SNIPS(backbone=us.MF(dim=4))):
+for method in (us.Naive(learner=us.MF(dim=4)), us.SNIPS(learner=us.MF(dim=4))):
     method.set_params(learning_rate=0.02).fit(log, propensity="p", seeds=3)
     plt.bar(method.name, method.predict(log).mean())
     print(f"{method.name:6} mean conversion {method.predict(log).mean():.3f} (true {bought.mean():.3f})")

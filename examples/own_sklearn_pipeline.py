@@ -28,7 +28,7 @@ bought = np.where(click, data.truth.labels.ravel(), np.nan)  # known on clicks
 
 model = make_pipeline(make_column_transformer((StandardScaler(), columns)), LogisticRegression())
 tenths = np.array_split(np.argsort(data.truth.conversion.ravel()), 10)
-propensity = us.Propensity(backbone=us.Linear(), crossfit=3).fit(data.train)  # or an array, or a column
+propensity = us.Propensity(learner=us.Linear(), crossfit=3).fit(data.train)  # or an array, or a column
 for method in ("naive", "snips"):
     debiased = us.DebiasedClassifier(model, propensity=propensity, method=method)
     predicted = debiased.fit(shown, bought, click=click).predict_proba(shown)[:, 1]

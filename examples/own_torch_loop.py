@@ -15,9 +15,7 @@ from torch import nn
 import unskew as us
 
 data = us.load("synthetic", n_users=200, n_items=150, density=0.1, bias=1.5, dimension=2)
-propensity = us.Propensity(backbone=us.Linear(), crossfit=3).fit(
-    data.train
-)  # or any probabilities of a click
+propensity = us.Propensity(learner=us.Linear(), crossfit=3).fit(data.train)  # or any probabilities of a click
 p = torch.tensor(propensity.predict_matrix_each()[0].ravel()).float().clamp(min=0.01)
 user, item = np.indices(data.truth.labels.shape).reshape(2, -1)
 x = torch.tensor(np.hstack([data.train.user_features.values[user], data.train.item_features.values[item]]))

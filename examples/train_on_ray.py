@@ -13,7 +13,7 @@ def replicas(config: dict[str, str]) -> None:
     """Train four seeds of a method, two on each worker; the first worker saves all of them."""
     log = us.load("synthetic", n_users=200, n_items=100, density=0.1).train
     with us.torchrun():  # joins the process group that Ray started, and leaves it there
-        us.IPS(backbone=us.MF(), epochs=5).fit(log, propensity=0.1, seeds=4).save(config["folder"])
+        us.IPS(learner=us.MF(), epochs=5).fit(log, propensity=0.1, seeds=4).save(config["folder"])
 
 
 def own_model(config: dict[str, str]) -> None:

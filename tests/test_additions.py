@@ -1,4 +1,4 @@
-"""A debiaser, a calibrator, a backbone and a dataset are one file each: those of CONTRIBUTING.md."""
+"""A debiaser, a calibrator, a learner and a dataset are one file each: those of CONTRIBUTING.md."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from contracts.backbone_contract import BackboneContract
 from contracts.calibrator_contract import CalibratorContract
 from contracts.dataset_contract import DatasetContract
 from contracts.debiaser_contract import DebiaserContract
+from contracts.network_contract import NetworkContract
 from unskew.base.own_code import load_own_code
-from unskew.base.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS
+from unskew.base.registry import CALIBRATORS, DATASETS, LEARNERS, METHODS
 from unskew.cli import main
 from unskew.cli.app import command
 from unskew.run.config import FIELDS
@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 KINDS = {
     "damped-ips": ("A method", METHODS),
     "factor": ("A calibrator", CALIBRATORS),
-    "additive": ("A backbone", BACKBONES),
+    "additive": ("A learner", LEARNERS),
     "two_files": ("A dataset", DATASETS),
 }
 
@@ -77,7 +77,7 @@ def run_folder(with_files, root, tmp_path_factory, undrawn, briefly) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     assert main([
         *with_files, "run", "--data", "two_files", "--root", str(root), "--method", "damped-ips",
-        "--calibrator", "factor", "--backbone", "additive", "--seeds", "2", "--crossfit", "2",
+        "--calibrator", "factor", "--learner", "additive", "--seeds", "2", "--crossfit", "2",
         "--propensity-epochs", "2", "--device", "cpu", "--out", str(folder),
     ]) == 0  # fmt: skip
     return folder
@@ -102,7 +102,7 @@ def test_a_run_uses_all_of_them(run_folder):
 
 def test_its_folder_loads_and_scores(with_files, run_folder, root, tmp_path):
     model, propensity = us.load_model(run_folder), us.load_propensity(run_folder)
-    assert (model.name, model.backbone.name, propensity.calibrator.name) == (
+    assert (model.name, model.learner.name, propensity.calibrator.name) == (
         "damped-ips",
         "additive",
         "factor",
@@ -120,9 +120,9 @@ def test_a_study_has_them_beside_the_others(with_files, root, tmp_path):
         seeds = 2
         crossfit = 2
         propensity_epochs = 2
-        backbone = "additive"
+        learner = "additive"
         datasets = [{{ name = "two_files", root = '{root}', options = {{ least = 1 }} }}]
-        propensities = [{{ key = "additive" }}, {{ key = "mf", backbone = "mf" }}]
+        propensities = [{{ key = "additive" }}, {{ key = "mf", learner = "mf" }}]
         calibrators = ["platt", "factor"]
         methods = ["naive", "damped-ips"]
     """
@@ -159,10 +159,10 @@ class TestCalibrator(CalibratorContract):
         return CALIBRATORS["factor"]()
 
 
-class TestBackbone(BackboneContract):
+class TestNetwork(NetworkContract):
     @pytest.fixture
-    def backbone(self, files):
-        return BACKBONES["additive"]()
+    def learner(self, files):
+        return LEARNERS["additive"]()
 
 
 class TestDataset(DatasetContract):
@@ -175,7 +175,7 @@ class TestDataset(DatasetContract):
 
 def test_its_limits_are_naive_and_snips(files):
     world = us.load("synthetic", n_users=40, n_items=30, density=0.25)
-    options = {"backbone": us.MF(dim=4), "epochs": 5, "learning_rate": 0.01, "selection": "ce"}
+    options = {"learner": us.MF(dim=4), "epochs": 5, "learning_rate": 0.01, "selection": "ce"}
     for power, same in ((0.0, us.Naive), (1.0, us.SNIPS)):
         auc = [
             us.evaluate(model.fit(world.train, propensity=world.truth.propensity, seeds=2), world.test)["auc"]

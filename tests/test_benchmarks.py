@@ -52,7 +52,7 @@ def test_a_table_is_put_between_its_marks(benchmark, tmp_path):
 def test_the_battery_is_judged_drawn_and_found_again(benchmark, tmp_path, monkeypatch):
     battery = benchmark("battery")
     options = ["--out", str(tmp_path), "--world", "tiny", "--small", "--seeds", "2", "--members", "2"]
-    options += ["--method", "ips", "--backbone", "mf", "--epochs", "2", "--device", "cpu"]
+    options += ["--method", "ips", "--learner", "mf", "--epochs", "2", "--device", "cpu"]
     found = battery.run(tmp_path, battery.parsed(options))
     assert set(found["worlds"]["tiny"]["methods"]) == {
         "naive, one network", "naive", "naive, other λ", "ips", "ips, other λ", "auto", "auto, no sample",

@@ -100,7 +100,7 @@ def test_the_page_of_defaults_says_where_every_parameter_of_a_method_comes_from(
     page = (ROOT / "docs" / "explanation" / "defaults.md").read_text(encoding="utf-8")
     chosen = page.split("## Where each default was chosen")[1]
     # What is no default: the network itself and which fields it reads.
-    left_out = {"backbone", "fields"}
+    left_out = {"learner", "fields"}
     for name, kind in METHODS.built_in.items():
         missing = [each.name for each in fields(kind) if f"`{each.name}`" not in chosen]
         assert set(missing) <= left_out, f"{name}: {missing}"

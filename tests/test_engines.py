@@ -34,7 +34,7 @@ def scored(tmp_path_factory) -> tuple[Path, Path]:
     """A run, and rows to score."""
     folder = tmp_path_factory.mktemp("engines")
     log = us.load("synthetic", n_users=40, n_items=30, density=0.2).train
-    us.Naive(backbone=us.MF(dim=2), epochs=2).fit(log).save(folder / "run")
+    us.Naive(learner=us.MF(dim=2), epochs=2).fit(log).save(folder / "run")
     rows = pa.table({"user": np.arange(300) % 40, "item": np.arange(300) % 30, "row": np.arange(300)})
     pq.write_table(rows, folder / "rows.parquet")
     return folder / "run", folder / "rows.parquet"

@@ -32,12 +32,12 @@ def strangers():
 
 @pytest.fixture(scope="module")
 def propensity(known):
-    return us.Propensity(backbone=DCN, crossfit=2, **QUICK).fit(known, seeds=4)
+    return us.Propensity(learner=DCN, crossfit=2, **QUICK).fit(known, seeds=4)
 
 
 @pytest.fixture(scope="module")
 def model(known):
-    return us.Naive(backbone=DCN, **QUICK).fit(known, seeds=4)
+    return us.Naive(learner=DCN, **QUICK).fit(known, seeds=4)
 
 
 def of(found, name):
@@ -104,7 +104,7 @@ class TestImportance:
         assert found.auc == pytest.approx(np.mean(each), abs=1e-6)
 
     def test_rows_of_members_are_asked_of_each_and_rows_of_a_seed_of_the_ensemble(self, known):
-        model = us.Naive(backbone=us.MLP(layers=(8,)), epochs=1, members=2, validation_by="pair").fit(
+        model = us.Naive(learner=us.MLP(layers=(8,)), epochs=1, members=2, validation_by="pair").fit(
             known, seeds=2
         )
         rows = model.validation_rows(known)
@@ -129,7 +129,7 @@ class TestImportance:
 
     def test_in_the_matrix_unclicked_pairs_are_drawn(self):
         data = us.load("synthetic", n_users=60, n_items=40, density=0.1, features="auto")
-        p = us.Propensity(backbone=us.MLP(layers=(16,)), crossfit=2, epochs=8, learning_rate=0.01).fit(
+        p = us.Propensity(learner=us.MLP(layers=(16,)), crossfit=2, epochs=8, learning_rate=0.01).fit(
             data.train
         )
         found = us.field_importance(p, data.train, repetitions=1)
@@ -171,9 +171,7 @@ class TestCalibrationByValue:
             (np.asarray(frame["country"].fill_null("")) != "de") | (np.arange(len(frame)) % 2 == 0)
         )
         place = frame.column_names.index("bought")
-        model = us.Naive(backbone=DCN, **QUICK).fit(
-            log_of(frame.set_column(place, "bought", pa.array(wiped)))
-        )
+        model = us.Naive(learner=DCN, **QUICK).fit(log_of(frame.set_column(place, "bought", pa.array(wiped))))
         worst, *rest = us.field_calibration(model, known)
         assert (worst.field, worst.value, worst.off) == ("country", "de", True)
         assert worst.level < 0.75
@@ -210,5 +208,5 @@ class TestCalibrationByValue:
 
     def test_without_features_there_are_no_values(self, known):
         log = known.with_features(None)
-        model = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log)
+        model = us.Naive(learner=us.MF(dim=2), epochs=1).fit(log)
         assert us.field_calibration(model, log) == []

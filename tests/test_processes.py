@@ -73,17 +73,17 @@ def _fits(folder: Path) -> None:
     log = us.load("synthetic", **WORLD).train
     small = us.NeuMF(dim=4)
     for crossfit, seeds in ((2, 1), (3, 2)):
-        propensity = us.Propensity(backbone=small, crossfit=crossfit, **SHORT).fit(log, seeds=seeds)
+        propensity = us.Propensity(learner=small, crossfit=crossfit, **SHORT).fit(log, seeds=seeds)
         save_propensity(propensity, folder / f"propensity {crossfit}", overwrite=True)
         _save_history(folder / f"propensity {crossfit}.json", propensity)
-    for kind in (us.Propensity(backbone=us.Linear(), crossfit=3), us.PopularityPropensity(crossfit=3)):
+    for kind in (us.Propensity(learner=us.Linear(), crossfit=3), us.PopularityPropensity(crossfit=3)):
         save_propensity(kind.fit(log), folder / kind.name, overwrite=True)
     # Methods that keep states between steps, train in stages, and select; with one seed a process idles.
     for method in (
-        us.Naive(backbone=small, epochs=12, patience=1, learning_rate=0.05),
-        us.StableDR(backbone=small, **SHORT),
-        us.TDR(backbone=small, **SHORT),
-        us.ESCM2IPS(backbone=us.MMoE(dim=4), click_warm_up=2, **SHORT),
+        us.Naive(learner=small, epochs=12, patience=1, learning_rate=0.05),
+        us.StableDR(learner=small, **SHORT),
+        us.TDR(learner=small, **SHORT),
+        us.ESCM2IPS(learner=us.MMoE(dim=4), click_warm_up=2, **SHORT),
     ):
         for seeds in (1, 3):
             given = None if not method.needs_propensity else 0.3
@@ -92,7 +92,7 @@ def _fits(folder: Path) -> None:
             model.save(folder / f"{method.name} {seeds}", overwrite=True)
             _save_history(folder / f"{method.name} {seeds}.json", model)
     # Members of one seed on different processes.
-    many = us.IPS(backbone=small, members=3, **SHORT).fit_many(
+    many = us.IPS(learner=small, members=3, **SHORT).fit_many(
         log, propensities={"a": 0.3, "b": propensity}, seeds=2
     )
     for key, model in many.items():
@@ -302,7 +302,7 @@ def test_the_command_gives_the_folder_of_one_process_and_tells_an_error_once(tmp
 
     job = ["run", "--data", "synthetic", "--propensity", "popularity", "--seeds", "2", "--crossfit", "2"]
     job += [part for name, value in WORLD.items() for part in ("--option", f"{name}={value}")]
-    job += ["--set", "method.epochs=2", "--backbone", "mf"]
+    job += ["--set", "method.epochs=2", "--learner", "mf"]
     (tmp_path / "undrawn.py").write_text(UNDRAWN)
     done = commanded("--with", str(tmp_path / "undrawn.py"), *job, "--out", str(tmp_path / "two"))
     assert [code for code, _, _ in done] == [0, 0], done
@@ -374,7 +374,7 @@ def test_a_rank_that_is_killed_is_started_again_and_the_job_goes_on_to_the_same_
     pq.write_table(pa.table(columns), tmp_path / "log.parquet", row_group_size=300)
     (tmp_path / "killer.py").write_text(KILLER)
     job = ["run", "--data", str(tmp_path / "log.parquet"), "--space", "impressions"]
-    job += ["--seeds", "2", "--crossfit", "2", "--propensity", "mf", "--backbone", "mf"]
+    job += ["--seeds", "2", "--crossfit", "2", "--propensity", "mf", "--learner", "mf"]
     job += ["--set", "method.epochs=3", "--set", "propensity.epochs=2", "--set", "method.batch_size=64"]
     wanted = torchrun(*job, "--out", str(tmp_path / "plain"))
     assert wanted.returncode == 0, wanted.stderr

@@ -11,14 +11,14 @@ from make_registered import written
 
 import unskew as us
 from unskew.base.errors import ParameterError
-from unskew.base.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS, REGISTRIES, register
+from unskew.base.registry import CALIBRATORS, DATASETS, LEARNERS, METHODS, REGISTRIES, register
 
 ORDER = (
     (METHODS, "naive ips snips eib dr dr-jl mrdr gpl cdr ips-v2 dr-v2 esmm escm2-ips escm2-dr dr-bias dr-mse"
               " stable-dr tdr multi-ipw multi-dr ddpo att kb-ips kb-dr"),
     (CALIBRATORS, "none platt temperature beta spline isotonic histogram venn_abers scaling_binning ic_ipw"
                   " auto"),
-    (BACKBONES, "neumf mf"),
+    (LEARNERS, "neumf mf"),
     (DATASETS, "synthetic coat yahoo_r3 kuairand files"),
 )  # fmt: skip
 """Of entries that published tables have; another may stand among them."""
@@ -46,7 +46,7 @@ def test_an_unknown_name_is_answered_with_the_closest_and_with_all(registry):
 def test_what_is_registered_is_public_and_written_in_the_source():
     for path, text in written().items():
         assert path.read_text(encoding="utf-8") == text, f"{path}: run make pages"
-    for registry in (METHODS, CALIBRATORS, BACKBONES):
+    for registry in (METHODS, CALIBRATORS, LEARNERS):
         for kind in registry.built_in.values():
             assert getattr(us, kind.__name__) is kind
             assert kind.__name__ in sys.modules[registry.package].__all__

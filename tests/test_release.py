@@ -74,7 +74,7 @@ def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
     where = subprocess.run([python, "-c", "import unskew; print(unskew.__file__)"], **run)
     assert Path(where.stdout.strip()).is_relative_to(site), where.stderr
     world = [f"--option={each}" for each in ("n_users=40", "n_items=30", "density=0.2")]
-    quick = ["--backbone", "mf", "--seeds", "2", "--crossfit", "0", "--propensity-epochs", "1"]
+    quick = ["--learner", "mf", "--seeds", "2", "--crossfit", "0", "--propensity-epochs", "1"]
     quick += ["--method", "naive", "--members", "1", "--set", "method.epochs=2", "--out", "run"]
     script = [str(tmp_path / "env" / "bin" / "unskew"), "run", "--data", "synthetic", *world, *quick]
     done = subprocess.run(script, **run)

@@ -16,9 +16,9 @@ USERS, ITEMS = 150, 40
 
 # All epochs: rounding may choose another.
 SETTINGS = (
-    "backbone.dim=4",
-    "backbone.dropout=0.0",
-    "backbone.drop=0.0",
+    "learner.dim=4",
+    "learner.dropout=0.0",
+    "learner.drop=0.0",
     "method.epochs=5",
     "method.patience=none",
     "method.learning_rate=0.02",
@@ -52,7 +52,7 @@ def figures(files: Path, method: str, *, device: str, world: int, seeds: int) ->
     done = torchrun(
         *("run", "--data", str(files / "log.parquet"), "--test", str(files / "test.parquet")),
         *("--space", "impressions"),
-        *("--features", "auto", "--propensity", "linear", "--crossfit", "2", "--backbone", "dcn"),
+        *("--features", "auto", "--propensity", "linear", "--crossfit", "2", "--learner", "dcn"),
         *(each for setting in SETTINGS for each in ("--set", setting)),
         *("--members", "1", "--method", method, "--seeds", str(seeds), "--device", device, "--out", str(out)),
         world=world,

@@ -10,9 +10,9 @@ from unskew.audit.weights import weights as weights
 from unskew.base.errors import UnskewError as UnskewError
 from unskew.base.processes import torchrun as torchrun
 from unskew.base.progress import progress_bars as progress_bars
-from unskew.base.registry import BACKBONES as BACKBONES
 from unskew.base.registry import CALIBRATORS as CALIBRATORS
 from unskew.base.registry import DATASETS as DATASETS
+from unskew.base.registry import LEARNERS as LEARNERS
 from unskew.base.registry import METHODS as METHODS
 from unskew.base.registry import PROPENSITIES as PROPENSITIES
 from unskew.base.registry import register as register

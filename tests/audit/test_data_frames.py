@@ -83,7 +83,7 @@ def test_rows_of_pandas_are_matched_by_their_place(columns):
 
 def test_models_and_propensities_predict_frames(frame, columns):
     log = us.Log.from_frame(frame, click="clicked", conversion="bought", space="impressions")
-    model = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log)
+    model = us.Naive(learner=us.MF(dim=2), epochs=1).fit(log)
     np.testing.assert_array_equal(model.predict(frame), model.predict(log))
     p = us.PopularityPropensity(crossfit=2).fit(log)
     np.testing.assert_array_equal(p.predict(frame), p.predict(log))
@@ -96,7 +96,7 @@ def test_score_gives_a_frame_of_the_same_kind(columns, file, tmp_path):
         data="files",
         options={"train": str(file), "click": "clicked", "conversion": "bought", "space": "impressions"},
         propensity="popularity",
-        backbone="mf",
+        learner="mf",
         method="naive",
         seeds=2,
         crossfit=2,

@@ -85,7 +85,7 @@ def test_its_mean_is_above_the_base_rate_by_as_much_as_the_warning_says():
 
 def test_a_debiaser_warns_once_of_weights_made_with_it():
     log = us.load("synthetic", n_users=60, n_items=40, density=0.2, seed=1).train
-    model = us.IPS(backbone=us.MF(dim=2), epochs=1)
+    model = us.IPS(learner=us.MF(dim=2), epochs=1)
     raised = us.PopularityPropensity(calibrator=VennAbers(), crossfit=2).fit(log)
     with pytest.warns(
         RaisedWarning, match=r"above the click rate \(by 3 to 4 % with 700 .* use platt"

@@ -20,7 +20,7 @@ import unskew as us
 from unskew.base.manifest import FOR_PEOPLE
 from unskew.cli import main
 
-QUICK = ["--backbone", "mf", "--seeds", "2", "--crossfit", "2", "--propensity-epochs", "2"]
+QUICK = ["--learner", "mf", "--seeds", "2", "--crossfit", "2", "--propensity-epochs", "2"]
 COLUMNS = ["--user", "who", "--item", "what", "--click", "seen", "--conversion", "bought"]
 
 
@@ -263,7 +263,7 @@ class TestBadArguments:
             (["--data", "synthetic", "--root", "."], ["drawn, not read"]),
             (["--test", "x.csv"], ["--test has no effect with --data synthetic"]),
             (["--test-is", "random"], ["--test-is has no effect with --data synthetic"]),
-            (["--backbone", "lstm"], ["unknown backbone 'lstm'", "neumf, mf"]),
+            (["--learner", "lstm"], ["unknown learner 'lstm'", "neumf, mf"]),
             (["--calibrator", "magic"], ["unknown calibrator 'magic'", "platt"]),
             (["--method", "magic"], ["unknown method 'magic'", "ips"]),
             (

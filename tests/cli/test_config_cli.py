@@ -15,7 +15,7 @@ from unskew.cli import main
 QUICK = [
     "--propensity",
     "popularity",
-    "--backbone",
+    "--learner",
     "mf",
     "--method",
     "naive",
@@ -51,7 +51,7 @@ def config_of(folder):
 
 
 def test_a_run_is_repeated_from_its_folder(arguments, here):
-    given = [*arguments, "--set", "method.learning_rate=0.02", "--set", "backbone.dim=4"]
+    given = [*arguments, "--set", "method.learning_rate=0.02", "--set", "learner.dim=4"]
     given += ["--members", "2"]
     assert main([*given, "--out", "first"]) == 0
     assert main(["run", "--config", "first/config.toml", "--out", "again"]) == 0
@@ -62,7 +62,7 @@ def test_a_run_is_repeated_from_its_folder(arguments, here):
 def test_the_command_line_wins_key_by_key(log, here):
     (here / "mine.toml").write_text(
         f'data = "{log}"\nuser = "uid"\nitem = "iid"\nconversion = "bought"\npropensity = "popularity"\n'
-        'backbone = "mf"\nmethod = "naive"\nseeds = 3\ncrossfit = 2\nout = "mine"\np-min = 0.02\n'
+        'learner = "mf"\nmethod = "naive"\nseeds = 3\ncrossfit = 2\nout = "mine"\np-min = 0.02\n'
         "[set]\nmethod.learning_rate = 0.02\nmethod.epochs = 2\n"
     )
     assert main(["run", "--config", "mine.toml", "--seeds", "1", "--set", "method.epochs=1"]) == 0
@@ -130,16 +130,16 @@ def test_a_bad_parameter_is_one_line(here, capsys, key, words):
 
 class TestParameters:
     def test_a_name_without_its_part_is_found_where_one_part_has_it(self):
-        assert dict(us.Config(parameters={"dim": 8}).model.parameters) == {"backbone.dim": 8}
-        nested = {"propensity": {"backbone": {"dim": 8}}}
-        assert dict(us.Config(parameters=nested).model.parameters) == {"propensity.backbone.dim": 8}
+        assert dict(us.Config(parameters={"dim": 8}).model.parameters) == {"learner.dim": 8}
+        nested = {"propensity": {"learner": {"dim": 8}}}
+        assert dict(us.Config(parameters=nested).model.parameters) == {"propensity.learner.dim": 8}
 
     def test_they_reach_every_part(self):
-        world = {"options": {"n_users": 40, "n_items": 30, "density": 0.2}, "backbone": "mf", "crossfit": 2}
+        world = {"options": {"n_users": 40, "n_items": 30, "density": 0.2}, "learner": "mf", "crossfit": 2}
         given = {
             "training.epochs": 2,
-            "propensity.backbone.dim": 3,
-            "backbone.dim": 5,
+            "propensity.learner.dim": 3,
+            "learner.dim": 5,
             "calibrator.input": "prob",
             "uncertainty.members": 2,
             "method.patience": "none",
@@ -152,7 +152,7 @@ class TestParameters:
             2,
             2,
         )
-        assert (result.propensity.backbone.dim, result.models["ips"].backbone.dim) == (3, 5)
+        assert (result.propensity.learner.dim, result.models["ips"].learner.dim) == (3, 5)
         assert result.propensity.calibrator.input == "prob"
         assert result.propensity.uncertainty.members == 2
         assert result.models["ips"].patience is None
@@ -161,8 +161,8 @@ class TestParameters:
         ("name", "words"),
         [
             ("ips", ["ips (method)", "method.learning_rate", "0.001", "--p-min"]),
-            ("neumf", ["neumf (backbone)", "backbone.dim", "64", "Widths of the MLP"]),
-            ("trees", ["trees (backbone)", "backbone.max_trees", "1000"]),
+            ("neumf", ["neumf (learner)", "learner.dim", "64", "Widths of the MLP"]),
+            ("trees", ["trees (learner)", "learner.max_trees", "1000"]),
             ("naive-bayes", ["propensity.sample_share"]),
             ("mc-dropout", ["uncertainty.samples", "10"]),
             ("synthetic", ["--option n_users"]),

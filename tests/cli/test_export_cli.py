@@ -16,7 +16,7 @@ from unskew.cli import main
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
-QUICK = ["--backbone", "mf", "--seeds", "2", "--propensity-epochs", "2", "--calibrator", "platt"]
+QUICK = ["--learner", "mf", "--seeds", "2", "--propensity-epochs", "2", "--calibrator", "platt"]
 
 
 def make_run(folder, *arguments: str):

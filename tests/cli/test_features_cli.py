@@ -33,7 +33,7 @@ def files(tmp_path_factory):
 def run(files):
     """A run with features, and what it printed before it trained."""
     out = files / "run"
-    given = ["--features", "auto", "--ignore", "noise", "--backbone", "mlp", *COLUMNS, *QUICK]
+    given = ["--features", "auto", "--ignore", "noise", "--learner", "mlp", *COLUMNS, *QUICK]
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert main(["run", "--data", str(files / "train.parquet"), *given, "--out", str(out)]) == 0
     (files / "said.txt").write_text(said.getvalue())
@@ -76,7 +76,7 @@ def test_a_file_without_what_the_model_reads_is_refused(files, run, tmp_path, ca
 
 def test_csv_has_features_by_what_its_values_look_like(files, tmp_path):
     out = tmp_path / "run"
-    given = ["--features", "auto", "--numeric", "position", "--backbone", "mlp", *COLUMNS, *QUICK]
+    given = ["--features", "auto", "--numeric", "position", "--learner", "mlp", *COLUMNS, *QUICK]
     assert main(["run", "--data", str(files / "train.csv"), *given, "--out", str(out)]) == 0
     fields = {each["name"]: each["kind"] for each in json.loads((out / "schema.json").read_text())["fields"]}
     expected = {"user": "id", "item": "id", "country": "category", "price": "number"}
@@ -113,7 +113,7 @@ def test_features_that_cannot_be_are_named(given, message, files, tmp_path, caps
 
 def test_ids_alone_answer_with_the_average_user_if_asked(files, tmp_path, capsys):
     out, scored = tmp_path / "run", tmp_path / "scored.parquet"
-    given = ["--backbone", "mf", *COLUMNS, *QUICK[:4], "--propensity", "popularity"]
+    given = ["--learner", "mf", *COLUMNS, *QUICK[:4], "--propensity", "popularity"]
     assert main(["run", "--data", str(files / "train.parquet"), *given, "--out", str(out)]) == 0
     command = ["score", str(out), str(files / "new.parquet"), "-o", str(scored)]
     assert main(command) == 2
@@ -128,7 +128,7 @@ def test_ids_alone_answer_with_the_average_user_if_asked(files, tmp_path, capsys
 
 
 def test_the_propensity_and_the_model_read_fields_of_their_own(files, tmp_path):
-    data = ["--data", str(files / "train.parquet"), "--features", "country,position", "--backbone", "mlp"]
+    data = ["--data", str(files / "train.parquet"), "--features", "country,position", "--learner", "mlp"]
     chosen = ["--propensity-features", "position", "--model-features", "-position"]
     out = tmp_path / "run"
     config = out / "config.toml"

@@ -15,7 +15,7 @@ import unskew as us
 from unskew.base.tables import PACKINGS
 from unskew.cli import main
 
-QUICK = ["--backbone", "mf", "--seeds", "1", "--crossfit", "2", "--propensity-epochs", "1"]
+QUICK = ["--learner", "mf", "--seeds", "1", "--crossfit", "2", "--propensity-epochs", "1"]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from unskew.cli import main
 
 USERS, ACTIONS = 60, 8
 COLUMNS = ("--user", "uid", "--item", "item_id", "--conversion", "click")
-QUICK = ("--backbone", "mf", "--seeds", "2", "--members", "1")
+QUICK = ("--learner", "mf", "--seeds", "2", "--members", "1")
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ class TestPython:
         )
 
     def test_a_method_reads_the_column_unasked(self, log: us.Log) -> None:
-        options = {"backbone": us.MF(dim=2), "epochs": 3}
+        options = {"learner": us.MF(dim=2), "epochs": 3}
         unasked = us.SNIPS(**options).fit(log)
         asked = us.SNIPS(**options).fit(log, propensity="propensity_score")
         np.testing.assert_array_equal(unasked.predict(log), asked.predict(log))

@@ -28,7 +28,7 @@ def records(path):
 
 def test_training_and_scoring_are_logged(table, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    quick = ["--backbone", "mf", "--seeds", "1", "--crossfit", "2", "--propensity-epochs", "2"]
+    quick = ["--learner", "mf", "--seeds", "1", "--crossfit", "2", "--propensity-epochs", "2"]
     run = ["run", "--data", str(table), "--space", "impressions", "--method", "none", "--out", "run"]
     assert main([*run, *quick, "--propensity", "mf", "--log-json", "run.jsonl"]) == 0
     told = [each for each in records(tmp_path / "run.jsonl") if each["phase"] == "propensity"]

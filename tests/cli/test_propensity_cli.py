@@ -11,7 +11,7 @@ import pytest
 
 from unskew.cli import main
 
-QUICK = ["--space", "impressions", "--backbone", "mf", "--method", "naive", "--seeds", "1", "--crossfit", "2"]
+QUICK = ["--space", "impressions", "--learner", "mf", "--method", "naive", "--seeds", "1", "--crossfit", "2"]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from unskew.cli import main
 TINY = """
 seeds = 5
 crossfit = 2
-backbone = { name = "mf", params = { dim = 4 } }
+learner = { name = "mf", params = { dim = 4 } }
 datasets = [{ name = "synthetic", options = { n_users = 50, n_items = 40, density = 0.2 } }]
 propensities = [{ key = "mf", params = { epochs = 2 } }]
 calibrators = ["none", "platt"]

@@ -44,8 +44,8 @@ class World:
         propensities = given_propensities(self.log, self.p, SEEDS, LEAST, everywhere=True) if given else None
         self.data = Observed(self.log, propensities, SEEDS, torch.device("cpu"))
         self.networks = {
-            name: method.backbones()
-            .get(name, method.backbone)
+            name: method.learners()
+            .get(name, method.learner)
             .build(Schema.of_ids(USERS, ITEMS), [7 * s + len(name) for s in SEEDS], towers)
             .double()
             for name, towers in method.networks().items()
@@ -109,7 +109,7 @@ class World:
 
 
 def deep(cls: type, **params: Any) -> Any:
-    return cls(backbone=us.NeuMF(dim=3, layers=(4,), dropout=0.0), **params)
+    return cls(learner=us.NeuMF(dim=3, layers=(4,), dropout=0.0), **params)
 
 
 def ce(target: Any, probability: np.ndarray) -> np.ndarray:

@@ -51,8 +51,8 @@ class DebiaserContract:
         """A small model with dropout; further keywords are parameters."""
 
         def made(**further):
-            backbone = us.NeuMF(dim=4, layers=(8, 4))
-            given = {"backbone": backbone, "p_min": CLIP, **TRAINING, **short_stages(method), **options}
+            learner = us.NeuMF(dim=4, layers=(8, 4))
+            given = {"learner": learner, "p_min": CLIP, **TRAINING, **short_stages(method), **options}
             return method(**given | further)
 
         return made
@@ -125,7 +125,7 @@ class DebiaserContract:
 
     def test_impressions_work_as_well(self, make):
         log = impressions()
-        model = make(backbone=us.MF(dim=2), epochs=15, patience=None, learning_rate=0.05)
+        model = make(learner=us.MF(dim=2), epochs=15, patience=None, learning_rate=0.05)
         prediction = model.fit(log, propensity="p" if model.needs_propensity else None).predict(log)
         by_item = [prediction[log.item == item].mean() for item in range(log.n_items)]
         # Five of 15 items convert: who knows nothing draws one of 3,003 orders of the items, seven of which

@@ -17,14 +17,14 @@ USERS, ITEMS, CLICKS, CELLS, REPLICAS = 7, 6, 20, 30, 2
 LEAST = 1e-6
 """The clip where a method would choose one."""
 WIDE = MF(dim=3, init_std=0.7)
-"""A backbone whose initial logits differ enough to be told apart."""
+"""A learner whose initial logits differ enough to be told apart."""
 
 
 def small_setting(method: Debiaser, *, density: float = 0.3) -> Setting:
     """Untrained networks of a method that may be built with :data:`WIDE`."""
     networks = {
-        name: method.backbones()
-        .get(name, method.backbone)
+        name: method.learners()
+        .get(name, method.learner)
         .build(Schema.of_ids(USERS, ITEMS), [stream(seed, name) for seed in range(REPLICAS)], towers)
         for name, towers in method.networks().items()
     }

@@ -174,12 +174,12 @@ ALL_CLICKED = {
 @pytest.mark.parametrize("space", ALL_CLICKED)
 def test_a_log_in_which_all_is_clicked_trains_a_naive_model_and_no_propensity(space):
     log = Log.from_arrays(**ALL_CLICKED[space], conversion=np.arange(30) % 3 == 0, space=space)
-    model = us.Naive(backbone=us.MF(dim=2), epochs=2).fit(log, device="cpu")
+    model = us.Naive(learner=us.MF(dim=2), epochs=2).fit(log, device="cpu")
     assert np.isfinite(model.predict(log)).all()
     every = {"matrix": "pair", "impressions": "row"}[space]
     for learns_clicks in (
         us.PopularityPropensity(),
-        us.Propensity(backbone=us.Linear()),
+        us.Propensity(learner=us.Linear()),
         us.ESMM(),
         us.ESCM2DR(),
     ):

@@ -96,7 +96,7 @@ class TestOpenBandit(DatasetContract):
         assert len(data.train) == 15
 
     def test_it_is_what_snips_trains_on(self, load):
-        data, method = load(), us.SNIPS(backbone=us.MF(dim=2), epochs=1, validation_share=0.2)
+        data, method = load(), us.SNIPS(learner=us.MF(dim=2), epochs=1, validation_share=0.2)
         by_default, by_name, by_one = (
             method.fit(data.train, propensity=p).predict(data.test) for p in (None, "propensity_score", 0.5)
         )

@@ -15,7 +15,7 @@ OBSERVED, FULL = clicked_batch(), full_batch()
 
 
 def att(**params: object) -> tuple[ATT, Setting]:
-    method = ATT(backbone=WIDE, **params)
+    method = ATT(learner=WIDE, **params)
     return method, small_setting(method)
 
 
@@ -65,7 +65,7 @@ def test_all_three_learn_and_labels_have_no_gradient():
 
 
 def test_with_dropout_labels_are_those_of_the_whole_network():
-    method = ATT(backbone=NeuMF(dim=4, layers=(4,), dropout=0.5), labelled=0.0)
+    method = ATT(learner=NeuMF(dim=4, layers=(4,), dropout=0.5), labelled=0.0)
     setting = small_setting(method)
     label = torch.sigmoid(setting.predicted(FULL, "first"))
     for network in setting.networks.values():
@@ -95,7 +95,7 @@ def test_pre_training_is_naive_for_the_predictor_and_ips_for_its_teachers():
 
 def test_the_third_model_is_the_one_that_predicts():
     data = us.load("synthetic", n_users=20, n_items=30)
-    model = ATT(backbone=WIDE, epochs=2, pseudo_epochs=2).fit(data.train, propensity=data.truth.propensity)
+    model = ATT(learner=WIDE, epochs=2, pseudo_epochs=2).fit(data.train, propensity=data.truth.propensity)
     before = model.predict(data.test)
     raise_logits(Setting(model.networks_, 0.1, OBSERVED), "first", 3.0)
     assert (model.predict(data.test) == before).all()

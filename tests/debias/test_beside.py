@@ -25,7 +25,7 @@ def data():
 def models(data):
     """Of one tower, and of two that share embeddings; both have levels and slopes of their own."""
     return tuple(
-        kind(backbone=us.NeuMF(dim=4, layers=(8, 4)), **QUICK).fit(data.train, seeds=2, device="cpu")
+        kind(learner=us.NeuMF(dim=4, layers=(8, 4)), **QUICK).fit(data.train, seeds=2, device="cpu")
         for kind in (us.ESMM, us.Naive)
     )
 
@@ -65,7 +65,7 @@ def test_the_level_of_both_together_is_set_and_the_order_stays(models, both, dat
 def test_models_of_other_seeds_or_ids_do_not_go_together(models, data):
     other_ids = us.load("synthetic", n_users=20, n_items=20, density=0.3).train
     for log, seeds in ((data.train, [5]), (other_ids, 2)):
-        other = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log, seeds=seeds, device="cpu")
+        other = us.Naive(learner=us.MF(dim=2), epochs=1).fit(log, seeds=seeds, device="cpu")
         with pytest.raises(
             ParameterError, match="were not trained with the same seeds, ids, features and held-out clicks"
         ):
@@ -73,7 +73,7 @@ def test_models_of_other_seeds_or_ids_do_not_go_together(models, data):
 
 
 def test_three_count_alike_are_saved_and_exported(models, data, tmp_path):
-    third = us.IPS(backbone=us.NeuMF(dim=4, layers=(8, 4)), **QUICK)
+    third = us.IPS(learner=us.NeuMF(dim=4, layers=(8, 4)), **QUICK)
     third = third.fit(data.train, propensity=0.2, seeds=2, device="cpu")
     three = models[1].with_beside(models[0], third)
     expected = expit(np.mean(logit([each.predict_each(data.test) for each in (*models, third)]), axis=0))

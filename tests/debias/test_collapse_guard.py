@@ -10,7 +10,7 @@ from unskew.base.errors import CollapseWarning
 
 WORLD = us.load("synthetic", n_users=150, n_items=100, density=0.15, seed=2)
 TRUTH = WORLD.truth.propensity
-SMALL = {"backbone": us.MF(dim=4), "learning_rate": 0.02, "batch_size": 256, "epochs": 30, "patience": 5}
+SMALL = {"learner": us.MF(dim=4), "learning_rate": 0.02, "batch_size": 256, "epochs": 30, "patience": 5}
 HEAVY = {**SMALL, "weight_decay": 10.0, "epochs": 4}
 SEEDS = (0, 5)
 
@@ -74,7 +74,7 @@ def test_without_held_out_rows_the_spread_alone_is_judged():
 
 
 def test_a_propensity_tells_which_folds_learned_nothing():
-    options = {"backbone": us.MF(dim=4), "learning_rate": 0.02, "crossfit": 2}
+    options = {"learner": us.MF(dim=4), "learning_rate": 0.02, "crossfit": 2}
     with pytest.warns(CollapseWarning, match="'propensity' learned nothing in 2 of 2 seeds"):
         heavy = us.Propensity(**options, weight_decay=10.0, epochs=3).fit(WORLD.train, seeds=SEEDS)
     assert {(each.network, each.seed) for each in heavy.collapsed_} == {

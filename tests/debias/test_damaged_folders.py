@@ -29,12 +29,12 @@ from unskew.training.saved import write_config
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     log = us.load("synthetic", n_users=12, n_items=20, density=0.3).train
-    backbone = us.MF(dim=2)
+    learner = us.MF(dim=2)
     propensity = us.Propensity(
-        calibrator=us.Platt(), backbone=backbone, crossfit=2, epochs=1, uncertainty=us.DualFocal()
+        calibrator=us.Platt(), learner=learner, crossfit=2, epochs=1, uncertainty=us.DualFocal()
     )
     propensity.fit(log, seeds=2)
-    model = us.IPS(backbone=backbone, epochs=1).fit(log, propensity=propensity, seeds=2)
+    model = us.IPS(learner=learner, epochs=1).fit(log, propensity=propensity, seeds=2)
     folder = tmp_path_factory.mktemp("whole")
     write_config(
         folder,
@@ -175,8 +175,8 @@ def test_digests_are_those_of_sha256sum(folder):
         ('p_min = "auto"', 'p_mim = "auto"', "p_mim"),
         ('p_min = "auto"', 'p_min = "low"', "p_min must be a number or 'auto', not 'low'"),
         ('selection = "snips"', 'selection = "zzz"', "selection must be 'snips' or 'ce', not 'zzz'"),
-        ('name = "mf"', "", "backbone has no name"),
-        ('name = "mf"', 'name = "mg"', "unknown backbone 'mg'"),
+        ('name = "mf"', "", "learner has no name"),
+        ('name = "mf"', 'name = "mg"', "unknown learner 'mg'"),
         ("dim = 2", 'dim = "two"', "dim must be a whole number"),
         ("dim = 2", "dime = 2", "dime"),
         ("held_out", "kept_out", r"it has no methods\.ips\.split\.held_out"),
@@ -357,7 +357,7 @@ def test_metrics_that_cannot_be(folder, told, fault):
 @pytest.mark.parametrize("which", ["methods.ips", "propensity"])
 def test_a_size_beyond_all_memory_is_refused_before_any_is_taken(folder, which, dim):
     config = (folder / "config.toml").read_text(encoding="utf-8")
-    table = f"[{which}.params.backbone]"
+    table = f"[{which}.params.learner]"
     start = config.index(table)
     head, tail = config[:start], config[start:]
     (folder / "config.toml").write_text(head + tail.replace("dim = 2", f"dim = {dim}", 1), encoding="utf-8")

@@ -82,7 +82,7 @@ def test_one_expert_at_its_start_is_dr_jl():
     world = World(deep(DCEDR, experts=1, p_min=1e-6))
     host = World(deep(us.DRJL, p_min=1e-6))
     with torch.no_grad():
-        for name in world.method.backbones():
+        for name in world.method.learners():
             for parameter in world.networks[name].parameters():
                 parameter.zero_()
         host.setting.networks = world.networks
@@ -114,7 +114,7 @@ def test_users_whose_propensities_are_off_by_different_maps_are_both_set_right()
         columns={"p": given},
     )
     model = DCEDR(
-        backbone=us.MF(dim=2), epochs=8, patience=None, expert_learning_rate=0.1, experts=2, batch_size=256
+        learner=us.MF(dim=2), epochs=8, patience=None, expert_learning_rate=0.1, experts=2, batch_size=256
     )
     kept = {}
     model.finish = lambda setting: kept.update(  # type: ignore[method-assign]

@@ -14,8 +14,8 @@ from unskew.study.legacy_propensity import LegacyPropensity
 
 
 def make(kind: type[us.Debiaser] = us.IPS, **params: object) -> us.Debiaser:
-    backbone = us.NeuMF(dim=4, layers=(8, 4))
-    return kind(**{"backbone": backbone, "p_min": CLIP, **TRAINING, **BRIEFLY, **params})
+    learner = us.NeuMF(dim=4, layers=(8, 4))
+    return kind(**{"learner": learner, "p_min": CLIP, **TRAINING, **BRIEFLY, **params})
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_unseen_ids_are_an_error_or_nan(fitted):
 
 
 def test_the_propensity_estimator_it_is_given_is_left_as_it_was():
-    propensity = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=1).fit(WORLD.train, seeds=2)
+    propensity = us.Propensity(learner=us.MF(dim=2), crossfit=2, epochs=1).fit(WORLD.train, seeds=2)
     propensity.network_.zero_grad()
     before = [parameter.detach().clone() for parameter in propensity.network_.parameters()]
     make(us.StableDR, epochs=1).fit(WORLD.train, propensity=propensity, seeds=2)
@@ -82,7 +82,7 @@ def test_a_propensity_that_is_nan_is_an_error_that_names_the_row(kind):
 
 
 def test_a_sum_over_all_pairs_refuses_the_propensity_of_a_sample():
-    sampled = LegacyPropensity(backbone=us.MF(dim=2), crossfit=2, epochs=1, negatives=1, population="sampled")
+    sampled = LegacyPropensity(learner=us.MF(dim=2), crossfit=2, epochs=1, negatives=1, population="sampled")
     sampled.fit(WORLD.train)
     with pytest.raises(ParameterError, match=r"of a sampled population.*population='D'"):
         make(us.DR).fit(WORLD.train, propensity=sampled)
@@ -95,9 +95,9 @@ def test_parameters_are_kept_read_set_and_cloned():
     model = make()
     copy = clone(model)
     assert copy == model
-    copy.set_params(backbone__dim=9, p_min=0.2)
-    assert (copy.backbone.dim, copy.p_min) == (9, 0.2)
-    assert (model.backbone.dim, model.p_min) == (4, CLIP)
+    copy.set_params(learner__dim=9, p_min=0.2)
+    assert (copy.learner.dim, copy.p_min) == (9, 0.2)
+    assert (model.learner.dim, model.p_min) == (4, CLIP)
     with pytest.raises(ParameterError, match="has no parameter 'clip'"):
         model.set_params(clip=0.1)
 

@@ -48,7 +48,7 @@ class World(click_world.World):
 
 
 def tiny(cls: type[Debiaser], **params: Any) -> Any:
-    return cls(backbone=MF(dim=3), **params)
+    return cls(learner=MF(dim=3), **params)
 
 
 def ce(target: np.ndarray, logit: np.ndarray) -> np.ndarray:

@@ -29,12 +29,12 @@ def strangers():
 
 @pytest.fixture(scope="module")
 def propensity(known):
-    return us.Propensity(backbone=DCN, crossfit=2, **QUICK).fit(known, seeds=2)
+    return us.Propensity(learner=DCN, crossfit=2, **QUICK).fit(known, seeds=2)
 
 
 @pytest.fixture(scope="module")
 def model(known, propensity):
-    return us.IPS(backbone=DCN, **QUICK).fit(known, propensity=propensity, seeds=2)
+    return us.IPS(learner=DCN, **QUICK).fit(known, propensity=propensity, seeds=2)
 
 
 def test_somebody_new_is_ranked_by_what_is_known_of_them(model, strangers):
@@ -51,7 +51,7 @@ def test_somebody_new_is_ranked_by_what_is_known_of_them(model, strangers):
 
 
 def test_ids_alone_know_nothing_of_somebody_new(known, strangers):
-    model = us.Naive(backbone=us.MF(dim=4), epochs=2).fit(known, seeds=2)
+    model = us.Naive(learner=us.MF(dim=4), epochs=2).fit(known, seeds=2)
     assert not model.reads_features
     with pytest.raises(DataError, match="was not seen in training"):
         model.predict_each(strangers)
@@ -130,8 +130,8 @@ def test_saved_and_loaded_they_predict_the_same_to_the_last_bit(model, propensit
 def test_every_family_of_methods_reads_features(name, known, propensity, strangers):
     from unskew.debias import make_method
 
-    backbone = us.MMoE(experts=2, expert_layers=(8,), layers=(8,))
-    quick = make_method(name, backbone=backbone, epochs=1)
+    learner = us.MMoE(experts=2, expert_layers=(8,), layers=(8,))
+    quick = make_method(name, learner=learner, epochs=1)
     given = propensity if quick.needs_propensity else None
     model = quick.fit(known, propensity=given)
     of_one_item = model.predict_each(strangers)[0, strangers.item == strangers.item[0]]
@@ -141,9 +141,9 @@ def test_every_family_of_methods_reads_features(name, known, propensity, strange
 def test_in_the_matrix_features_of_users_and_items_are_looked_up(known):
     data = us.load("synthetic", n_users=60, n_items=40, density=0.2, features="auto")
     assert len(data.train.schema.features) == 20
-    propensity = us.Propensity(backbone=us.MLP(layers=(16,)), crossfit=2, epochs=3).fit(data.train)
+    propensity = us.Propensity(learner=us.MLP(layers=(16,)), crossfit=2, epochs=3).fit(data.train)
     assert propensity.predict_matrix_each().shape == (1, 60, 40)
-    model = us.DR(backbone=us.MLP(layers=(16,)), epochs=2).fit(data.train, propensity=propensity)
+    model = us.DR(learner=us.MLP(layers=(16,)), epochs=2).fit(data.train, propensity=propensity)
     each = model.predict_each(data.test)
     pairs = data.test.users.ids[data.test.user], data.test.items.ids[data.test.item]
     np.testing.assert_allclose(model.predict_pairs_each(*pairs), each, rtol=1e-6)
@@ -158,15 +158,15 @@ def test_a_log_without_the_features_of_the_model_is_refused(model):
         )
 
 
-@pytest.mark.parametrize("backbone", [us.DCN, us.DeepFM, us.MLP, us.MMoE])
-def test_predictions_start_at_the_rate_of_the_weighted_clicks(known, backbone):
+@pytest.mark.parametrize("learner", [us.DCN, us.DeepFM, us.MLP, us.MMoE])
+def test_predictions_start_at_the_rate_of_the_weighted_clicks(known, learner):
     """Else the level is learned through the random order that embeddings start with."""
     rare = np.where(np.arange(len(known)) % 5 == 0, known.conversion, np.minimum(known.conversion, 0))
     log = replace(known, conversion=rare.astype(np.float32))
     p = np.where(np.nan_to_num(rare) == 1, 0.9, 0.1)
     still = {"epochs": 1, "learning_rate": 1e-9, "validation_share": 0.0}
-    naive = us.Naive(backbone=backbone(), **still).fit(log, seeds=3)
-    weighted = us.IPS(backbone=backbone(), p_min=0.01, **still).fit(log, propensity=p, seeds=3)
+    naive = us.Naive(learner=learner(), **still).fit(log, seeds=3)
+    weighted = us.IPS(learner=learner(), p_min=0.01, **still).fit(log, propensity=p, seeds=3)
     outcome, weight = rare[log.clicked], 1 / p[log.clicked]
     for model, rate in ((naive, outcome.mean()), (weighted, (outcome * weight).sum() / weight.sum())):
         each = model.predict_each(log).mean(axis=1)

@@ -13,9 +13,9 @@ from unskew.base.errors import ParameterError
 @pytest.fixture(scope="module")
 def fitted():
     log = log_of(table())
-    propensity = us.Propensity(backbone=us.MLP(), crossfit=2, epochs=2, fields=("position", "country"))
+    propensity = us.Propensity(learner=us.MLP(), crossfit=2, epochs=2, fields=("position", "country"))
     propensity.fit(log)
-    model = us.IPS(backbone=us.MLP(), epochs=2, fields=("-position",)).fit(log, propensity=propensity)
+    model = us.IPS(learner=us.MLP(), epochs=2, fields=("-position",)).fit(log, propensity=propensity)
     return log, propensity, model
 
 
@@ -62,7 +62,7 @@ def test_a_saved_one_reads_the_same(fitted, tmp_path):
 
 def test_no_fields_are_the_ids_and_somebody_new_still_has_an_answer(fitted):
     log = fitted[0]
-    model = us.Naive(backbone=us.MLP(), epochs=1, fields=()).fit(log)
+    model = us.Naive(learner=us.MLP(), epochs=1, fields=()).fit(log)
     new = table().slice(0, 3).set_column(0, "user", [["new", "new", "u1"]])
     assert np.isfinite(model.predict_frame_each(new)).all()
     assert names(model) == []
@@ -76,7 +76,7 @@ def test_fields_of_what_reads_ids_alone_are_refused(kind):
 
 def test_an_unknown_field_is_refused_before_training():
     with pytest.raises(ParameterError, match="there is no feature 'colour'"):
-        us.Naive(backbone=us.MLP(), fields=("colour",)).fit(log_of(table()))
+        us.Naive(learner=us.MLP(), fields=("colour",)).fit(log_of(table()))
 
 
 def test_a_position_belongs_into_the_propensity_and_not_into_the_model():
@@ -91,11 +91,11 @@ def test_a_position_belongs_into_the_propensity_and_not_into_the_model():
 
     def propensity(fields):
         short = {"epochs": 5, "learning_rate": 3e-3}
-        return us.Propensity(backbone=us.MLP(), crossfit=2, fields=fields, **short).fit(data.train)
+        return us.Propensity(learner=us.MLP(), crossfit=2, fields=fields, **short).fit(data.train)
 
     def model(fields, given):
         short = {"epochs": 12, "learning_rate": 3e-3, "batch_size": 512}
-        return us.IPS(backbone=us.MLP(), fields=fields, **short).fit(data.train, propensity=given, seeds=2)
+        return us.IPS(learner=us.MLP(), fields=fields, **short).fit(data.train, propensity=given, seeds=2)
 
     def error(fitted):
         return np.sqrt(np.mean((fitted.predict(data.test) - truth["conversion"]) ** 2))

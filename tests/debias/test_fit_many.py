@@ -31,12 +31,12 @@ def propensities(data):
 @pytest.mark.parametrize("name", EVERY_PART)
 def test_every_set_gets_the_models_that_fit_alone_gives(name, data, propensities):
     quick = QUICK | short_stages(METHODS[name])
-    method = make_method(name, backbone=us.MF(dim=4), **quick)
+    method = make_method(name, learner=us.MF(dim=4), **quick)
     many = method.fit_many(data.train, propensities=propensities, seeds=[3, 5], device="cpu")
     assert list(many) == ["a", "b"]
     assert not hasattr(method, "networks_")
     for key, model in many.items():
-        alone = make_method(name, backbone=us.MF(dim=4), **quick)
+        alone = make_method(name, learner=us.MF(dim=4), **quick)
         alone.fit(data.train, propensity=propensities[key], seeds=[3, 5], device="cpu")
         assert model.seeds_ == alone.seeds_ == (3, 5)
         np.testing.assert_allclose(model.predict_each(data.test), alone.predict_each(data.test), rtol=1e-4)
@@ -48,14 +48,14 @@ def test_every_set_gets_the_models_that_fit_alone_gives(name, data, propensities
 
 
 def test_the_validation_loss_is_that_of_the_weights_that_were_kept(data):
-    model = us.Naive(backbone=us.MF(dim=4), epochs=30, patience=3, learning_rate=0.05)
+    model = us.Naive(learner=us.MF(dim=4), epochs=30, patience=3, learning_rate=0.05)
     model.fit(data.train, seeds=3, device="cpu")
     losses = torch.tensor(model.history_.validation)
     np.testing.assert_allclose(model.validation_loss_, losses.min(0).values, rtol=1e-5)
 
 
 def test_a_shared_model_saves_and_loads_like_any_other(data, propensities, tmp_path):
-    many = us.IPS(backbone=us.MF(dim=4), **QUICK).fit_many(
+    many = us.IPS(learner=us.MF(dim=4), **QUICK).fit_many(
         data.train, propensities=propensities, seeds=2, device="cpu"
     )
     many["b"].save(tmp_path / "model")

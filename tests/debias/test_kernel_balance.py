@@ -19,7 +19,7 @@ Balancing = KBIPS | KBDR
 
 
 def balancing(kind: type[Balancing] = KBIPS, **params: object) -> tuple[Balancing, Setting]:
-    method = kind(backbone=WIDE, **params)
+    method = kind(learner=WIDE, **params)
     return method, small_setting(method)
 
 
@@ -65,7 +65,7 @@ def test_with_flat_weights_kb_dr_is_dr_jl_with_normalised_propensities():
     flatten_weights(setting)
     p = OBSERVED.propensity
     normalised = replace(OBSERVED, propensity=p * setting.density * (1 / p).mean(1, keepdim=True))
-    host = DRJL(backbone=WIDE)
+    host = DRJL(learner=WIDE)
     torch.testing.assert_close(method.loss(setting, OBSERVED, FULL), host.loss(setting, normalised, FULL))
     for each in (method, host):
         each.set_params(normalise_weights=False)

@@ -65,7 +65,7 @@ def test_methods_of_several_tasks_train_by_their_functions(cls):
 
 @pytest.mark.parametrize("cls", [us.DRJL, us.MRDR, us.DRBias, us.DRMSE, us.TDR, us.EIB])
 def test_methods_with_an_imputer_train_by_their_functions(cls):
-    method = cls(backbone=WIDE, normalise_weights=False)
+    method = cls(learner=WIDE, normalise_weights=False)
     setting = small_setting(method)
     method.before_imputation(setting)
     method.before_prediction(setting)
@@ -92,7 +92,7 @@ def test_methods_with_an_imputer_train_by_their_functions(cls):
 
 
 def test_kb_dr_trains_by_its_functions():
-    method = us.KBDR(backbone=WIDE, normalise_weights=False)
+    method = us.KBDR(learner=WIDE, normalise_weights=False)
     setting = small_setting(method)
     method.before_epoch(setting)
     weight = method.balance.weight(setting, OBSERVED)
@@ -109,7 +109,7 @@ def test_kb_dr_trains_by_its_functions():
 
 
 def test_cdr_trains_by_its_function():
-    method = us.CDR(backbone=WIDE, threshold=0.5)
+    method = us.CDR(learner=WIDE, threshold=0.5)
     setting = small_setting(method)
     trusted = (OBSERVED.propensity > 0.4, torch.rand_like(FULL.conversion).round() > 0)
     method.trusted = lambda setting, batch, logit: trusted[batch is FULL]  # type: ignore[method-assign]

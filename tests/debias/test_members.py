@@ -39,7 +39,7 @@ def fitted(data, propensity):
 
 
 def ips(**more) -> us.IPS:
-    return us.IPS(**{"backbone": us.MF(dim=4, init_std=0.3), **QUICK, "learning_rate": 0.02, **more})
+    return us.IPS(**{"learner": us.MF(dim=4, init_std=0.3), **QUICK, "learning_rate": 0.02, **more})
 
 
 def test_the_model_is_the_mean_logit_of_its_members():
@@ -66,7 +66,7 @@ def test_the_first_members_are_the_model_without_others(name, data, propensity):
 
     def model(members):
         quick = QUICK | short_stages(METHODS[name])
-        method = make_method(name, backbone=us.MF(dim=4), members=members, **quick)
+        method = make_method(name, learner=us.MF(dim=4), members=members, **quick)
         return method.fit(data.train, propensity=propensity, seeds=SEEDS, device="cpu")
 
     one, two = model(1), model(2)
@@ -115,7 +115,7 @@ def test_a_split_that_no_such_model_has_is_damage(fitted, tmp_path, damage):
 
 def test_a_warning_of_networks_that_learned_nothing_names_the_callers_line(data):
     with pytest.warns(CollapseWarning) as told:
-        us.Naive(backbone=us.MF(dim=2), epochs=1, learning_rate=1e-9).fit(data.train, device="cpu")
+        us.Naive(learner=us.MF(dim=2), epochs=1, learning_rate=1e-9).fit(data.train, device="cpu")
     assert told[0].filename == __file__
 
 
@@ -150,7 +150,7 @@ def test_members_of_several_sets_of_propensities(data, propensity, fitted):
 def test_members_in_groups_are_those_trained_at_once(data, propensity, monkeypatch, whole):
     """Groups that end within a seed, whose propensities both parts read."""
     name = "kb-dr" if whole else "ips"
-    method = make_method(name, backbone=us.MF(dim=4), members=3, **QUICK)
+    method = make_method(name, learner=us.MF(dim=4), members=3, **QUICK)
 
     def lines():
         model = method.fit(data.train, propensity=propensity, seeds=SEEDS, device="cpu")
@@ -204,7 +204,7 @@ class TestSpread:
         assert ((low < new) & (new < high)).mean() == pytest.approx(0.8, abs=0.05)
 
     def test_one_network_tells_nothing(self, data):
-        model = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(data.train, device="cpu")
+        model = us.Naive(learner=us.MF(dim=2), epochs=1).fit(data.train, device="cpu")
         with pytest.raises(ParameterError, match=r"one network of naive .* fit it with members=5"):
             model.spread(data.test)
         with pytest.raises(ParameterError, match="fit it with members=5"):

@@ -79,7 +79,7 @@ def world():
 
 def small(kind, **options):
     training = {"epochs": 6, "batch_size": 100, "learning_rate": 0.01}
-    return kind(backbone=us.MF(dim=4), **{**training, **options})
+    return kind(learner=us.MF(dim=4), **{**training, **options})
 
 
 @pytest.mark.parametrize("kind", [us.IPS, us.SNIPS])
@@ -142,10 +142,10 @@ def test_a_log_of_clicks_alone_has_nothing_to_learn_from():
         small(us.Naive).fit(log)
 
 
-@pytest.mark.parametrize("backbone", [Intercept(), BatchEnsemble(base=us.MF(dim=4), members=3)])
-def test_a_pair_has_one_prediction_whatever_is_asked_with_it(backbone):
+@pytest.mark.parametrize("learner", [Intercept(), BatchEnsemble(base=us.MF(dim=4), members=3)])
+def test_a_pair_has_one_prediction_whatever_is_asked_with_it(learner):
     log = us.load("synthetic", n_users=30, n_items=20, density=0.3).train
-    model = us.Naive(backbone=backbone, epochs=2).fit(log, seeds=2)
+    model = us.Naive(learner=learner, epochs=2).fit(log, seeds=2)
     users, items = log.users.ids[:6], log.items.ids[:6]
     together = model.predict_pairs_each(users, items)
     for place in range(6):

@@ -67,7 +67,7 @@ def synthetic() -> us.datasets.Dataset:
     ("source", "told"), [("external", {"raw"}), ("in-loop", {"raw", "calibrated"}), ("report-only", {"raw"})]
 )
 def test_after_training_the_tower_is_judged_on_cells_it_never_saw(synthetic, source, told):
-    model = us.ESCM2IPS(backbone=MF(dim=4), epochs=3, learning_rate=0.01, calibration=source)
+    model = us.ESCM2IPS(learner=MF(dim=4), epochs=3, learning_rate=0.01, calibration=source)
     model.fit(synthetic.train, propensity=synthetic.truth.propensity, seeds=SEEDS)
     assert set(model.click_propensity_) == told
     log = synthetic.train
@@ -83,7 +83,7 @@ def test_after_training_the_tower_is_judged_on_cells_it_never_saw(synthetic, sou
 
 
 def test_in_the_loop_a_tower_off_the_base_rate_is_brought_back(synthetic):
-    model = IPSV2(backbone=MF(dim=4), epochs=60, learning_rate=0.02, balance_weight=5.0, patience=None)
+    model = IPSV2(learner=MF(dim=4), epochs=60, learning_rate=0.02, balance_weight=5.0, patience=None)
     figures = model.fit(synthetic.train, seeds=3).click_propensity_
     assert figures["calibrated"]["nll"] < figures["raw"]["nll"]
     assert abs(figures["calibrated"]["mean_over_base_rate"] - 1) < 0.15
@@ -117,4 +117,4 @@ def test_what_cannot_be_is_refused(synthetic, method, problem):
 def test_ddpo_asks_for_propensities_on_every_pair(synthetic):
     rows = np.full(len(synthetic.train), 0.3)
     with pytest.raises(ParameterError, match="needs propensities on every pair"):
-        DDPO(backbone=MF(dim=2)).fit(synthetic.train, propensity=rows)
+        DDPO(learner=MF(dim=2)).fit(synthetic.train, propensity=rows)

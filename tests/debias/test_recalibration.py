@@ -12,7 +12,7 @@ import unskew as us
 from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.calibration.recalibration import Judged, Recalibration, level_of, recalibration, trust_in
 
-TRAINING = {"backbone": us.MF(dim=4), "learning_rate": 0.02, "epochs": 25}
+TRAINING = {"learner": us.MF(dim=4), "learning_rate": 0.02, "epochs": 25}
 LEVEL = "mean_over_rate"
 
 
@@ -51,7 +51,7 @@ def distance(figures) -> float:
 
 @pytest.mark.parametrize("known", [True, False], ids=["true propensities", "estimated"])
 def test_weighted_clicks_halve_the_distance_of_the_level_to_1_and_keep_the_order(data, naive, before, known):
-    p = data.truth.propensity if known else us.Propensity(backbone=us.Linear(), crossfit=3).fit(data.train)
+    p = data.truth.propensity if known else us.Propensity(learner=us.Linear(), crossfit=3).fit(data.train)
     after = us.evaluate(naive.recalibrate_on(data.train, propensity=p), data.test)
     assert distance(before) > 0.25
     assert distance(after) < distance(before) / 2

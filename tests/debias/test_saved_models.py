@@ -24,7 +24,7 @@ def log():
 
 @pytest.fixture(scope="module")
 def model(log):
-    return us.IPS(backbone=us.MF(dim=2), epochs=2, validation_share=0.2).fit(log, propensity=0.5, seeds=2)
+    return us.IPS(learner=us.MF(dim=2), epochs=2, validation_share=0.2).fit(log, propensity=0.5, seeds=2)
 
 
 @pytest.fixture
@@ -73,14 +73,14 @@ def test_numpy_numbers_and_none_come_back_as_parameters(log, tmp_path):
         "patience": None,
         "validation_share": np.float32(0),
     }
-    us.IPS(backbone=us.MF(dim=np.int64(2)), **given).fit(log, propensity=0.5).save(tmp_path / "model")
+    us.IPS(learner=us.MF(dim=np.int64(2)), **given).fit(log, propensity=0.5).save(tmp_path / "model")
     params = us.load_model(tmp_path / "model").get_params(deep=False)
     assert {name: params[name] for name in given} == given
-    assert params["backbone"] == us.MF(dim=2)
+    assert params["learner"] == us.MF(dim=2)
 
 
 def test_a_saved_model_is_replaced_only_on_request(folder, log):
-    other = us.Naive(backbone=us.MF(dim=3), epochs=1, validation_share=0.2).fit(log)
+    other = us.Naive(learner=us.MF(dim=3), epochs=1, validation_share=0.2).fit(log)
     with pytest.raises(RunFolderError, match=r"holds a run already.*--overwrite"):
         other.save(folder)
     assert us.load_model(folder).name == "ips"

@@ -24,7 +24,7 @@ def test_a_loaded_model_gives_ids_without_a_code_the_shared_one(tmp_path: Path) 
         users=users,
     )
     assert log.user.max() >= 20
-    model = us.Naive(backbone=us.MF(dim=2), epochs=2).fit(log)
+    model = us.Naive(learner=us.MF(dim=2), epochs=2).fit(log)
     model.save(tmp_path / "model")
     loaded = us.load_model(tmp_path / "model")
     pairs = np.array([3, 50, 10_000]), np.array([1, 2, 3])

@@ -27,7 +27,7 @@ def log(request):
 
 @pytest.fixture(scope="module")
 def model(log):
-    return us.Naive(backbone=us.MF(dim=2), epochs=1, validation_share=0.2).fit(log, seeds=SEEDS)
+    return us.Naive(learner=us.MF(dim=2), epochs=1, validation_share=0.2).fit(log, seeds=SEEDS)
 
 
 def rebuilt(log, rows):
@@ -126,7 +126,7 @@ def test_the_order_of_a_logs_rows_does_not_change_what_is_learned():
     log = us.load("synthetic", n_users=40, n_items=30, density=0.2).train
     turned = log.take(np.random.default_rng(5).permutation(len(log)))
     first, second = (
-        us.Naive(backbone=us.MF(dim=2), epochs=2).fit(each, seeds=SEEDS).predict_each(log)
+        us.Naive(learner=us.MF(dim=2), epochs=2).fit(each, seeds=SEEDS).predict_each(log)
         for each in (log, turned)
     )
     np.testing.assert_allclose(first, second, atol=1e-6)

@@ -19,7 +19,7 @@ OBSERVED, FULL = clicked_batch(), full_batch()
 
 
 def stable(**params: object) -> tuple[StableDR, Setting]:
-    method = StableDR(backbone=WIDE, **params)
+    method = StableDR(learner=WIDE, **params)
     setting = small_setting(method)
     method.find_centre(setting)
     return method, setting
@@ -59,7 +59,7 @@ def every_cell(data: us.Dataset) -> Batch:
 
 def test_before_shift_and_tilt_move_the_prediction_loss_is_that_of_snips():
     method, setting = stable()
-    expected = SNIPS(backbone=WIDE).loss(setting, OBSERVED, FULL)
+    expected = SNIPS(learner=WIDE).loss(setting, OBSERVED, FULL)
     torch.testing.assert_close(method.loss(setting, OBSERVED, FULL), expected, rtol=1e-5, atol=0)
 
 
@@ -143,7 +143,7 @@ def test_under_the_constraint_the_doubly_robust_estimate_is_snips():
 
 def test_the_constraint_moves_the_tilt_and_never_the_shift():
     method, setting = stable(constraint=100.0)
-    plain = StableDR(backbone=WIDE, constraint=0.0)
+    plain = StableDR(learner=WIDE, constraint=0.0)
 
     def slopes(of: StableDR) -> dict[str, torch.Tensor]:
         trained_by(of.propensity_loss, setting, OBSERVED, FULL)
@@ -158,7 +158,7 @@ def test_with_true_propensities_shift_and_tilt_stay_near_zero():
     """The square of a batch's imbalance had raised the shift to 0.5 here: every weight down by 40 %."""
     data = us.load("synthetic", n_users=500, n_items=300, density=0.05, seed=2)
     method = StableDR(
-        backbone=us.MF(dim=4),
+        learner=us.MF(dim=4),
         learning_rate=0.003,
         epochs=20,
         batch_size=512,
@@ -179,7 +179,7 @@ def test_without_the_constraint_the_shift_undoes_a_shift_of_the_given_propensiti
     data = us.load("synthetic", n_users=80, n_items=60, density=0.2)
     odds = data.truth.propensity / (1 - data.truth.propensity) * np.e
     method = StableDR(
-        backbone=us.MF(dim=4), constraint=0.0, shift_learning_rate=0.05, epochs=60, patience=None
+        learner=us.MF(dim=4), constraint=0.0, shift_learning_rate=0.05, epochs=60, patience=None
     )
     method.fit(data.train, propensity=odds / (1 + odds), seeds=2)
     shift = method.networks_["propensity"].offset["shift"].detach()
@@ -189,7 +189,7 @@ def test_without_the_constraint_the_shift_undoes_a_shift_of_the_given_propensiti
 def test_propensities_of_the_rows_alone_are_refused_where_all_pairs_are_the_population():
     data = us.load("synthetic", n_users=20, n_items=30)
     with pytest.raises(ParameterError, match="every pair"):
-        StableDR(backbone=WIDE).fit(data.train, propensity=np.full(len(data.train), 0.1))
+        StableDR(learner=WIDE).fit(data.train, propensity=np.full(len(data.train), 0.1))
 
 
 def test_a_negative_constraint_is_refused():

@@ -46,7 +46,7 @@ def fitted(method: str, world: str) -> tuple[Debiaser, World]:
     place = WORLDS[world]()
     # A small network that stops soon, for time; everything else is the method's default.
     short = {} if method in LATE else {"patience": 4}
-    model = METHODS[method](backbone=us.NeuMF(dim=16, layers=(32, 16)), learning_rate=3e-3, **short)
+    model = METHODS[method](learner=us.NeuMF(dim=16, layers=(32, 16)), learning_rate=3e-3, **short)
     propensity = place.propensity if model.needs_propensity else None
     return model.fit(place.log, propensity=propensity, seeds=1), place
 

@@ -75,7 +75,7 @@ def test_a_given_uncertainty_is_that_of_its_pair(shape):
             seen.append((observed.cell.clone(), self.uncertainty(setting, observed).clone()))
             return super().loss(setting, observed, full)
 
-    model = Looks(backbone=us.MF(dim=2), epochs=1, batch_size=20)
+    model = Looks(learner=us.MF(dim=2), epochs=1, batch_size=20)
     model.fit(world.log, propensity=world.p, uncertainty=given, seeds=2)
     assert len(seen) > 1
     for cell, value in seen:
@@ -85,7 +85,7 @@ def test_a_given_uncertainty_is_that_of_its_pair(shape):
 def test_impressions_take_an_uncertainty_of_each_row_and_it_matters():
     log = impressions()
     fits = [
-        UIPS(backbone=us.MF(dim=2), epochs=2, learning_rate=0.05, p_min=0.05)
+        UIPS(learner=us.MF(dim=2), epochs=2, learning_rate=0.05, p_min=0.05)
         .fit(log, propensity="p", uncertainty=each, seeds=1)
         .predict(log)
         for each in (None, np.zeros(len(log)), np.where(log.item % 2, 3.0, 0.0))

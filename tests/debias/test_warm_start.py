@@ -32,7 +32,7 @@ def made(users, items, rows=1500, seed=0, brands=("a", "b", "c"), price=True):
 YESTERDAY = made(np.arange(40), np.arange(20))
 TODAY = made(np.arange(10, 55), np.arange(5, 24), seed=1, brands=("a", "c", "d"))
 
-BACKBONES = {
+LEARNERS = {
     "mf": us.MF(dim=4),
     "neumf": us.NeuMF(dim=4, layers=(8,)),
     "dcn": us.DCN(dim=4, layers=(8,)),
@@ -40,17 +40,17 @@ BACKBONES = {
 }
 
 
-def fitted(backbone, log=YESTERDAY, *, seeds=2, epochs=40, **more):
-    method = us.Naive(backbone=backbone, epochs=epochs, batch_size=128, learning_rate=0.01)
+def fitted(learner, log=YESTERDAY, *, seeds=2, epochs=40, **more):
+    method = us.Naive(learner=learner, epochs=epochs, batch_size=128, learning_rate=0.01)
     return method.fit(log, seeds=seeds, device="cpu", **more)
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", LEARNERS)
 def test_pairs_of_known_ids_and_values_are_predicted_as_yesterday(name):
     """Codes of categories are mapped too: 'c' has another code today, as 'b' is gone."""
     log = made(np.arange(10, 55), np.arange(5, 24), seed=1, brands=("a", "c", "d"), price=False)
-    old = fitted(BACKBONES[name], made(np.arange(40), np.arange(20), price=False), epochs=2)
-    still = us.Naive(backbone=BACKBONES[name], epochs=1, batch_size=128, learning_rate=1e-12)
+    old = fitted(LEARNERS[name], made(np.arange(40), np.arange(20), price=False), epochs=2)
+    still = us.Naive(learner=LEARNERS[name], epochs=1, batch_size=128, learning_rate=1e-12)
     new = still.fit(log, seeds=2, device="cpu", start=old)
     known = np.isin(log.users.ids[log.user], old.users_.ids) & np.isin(
         log.items.ids[log.item], old.items_.ids
@@ -61,35 +61,35 @@ def test_pairs_of_known_ids_and_values_are_predicted_as_yesterday(name):
     np.testing.assert_allclose(new.predict_each(part), old.predict_each(part), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", LEARNERS)
 def test_on_the_same_data_it_begins_at_yesterdays_loss_and_needs_no_more_epochs(name):
-    old = fitted(BACKBONES[name])
-    new = fitted(BACKBONES[name], start=old)
+    old = fitted(LEARNERS[name])
+    new = fitted(LEARNERS[name], start=old)
     np.testing.assert_allclose(new.history_.start, old.validation_loss_, rtol=1e-5)
     assert (np.array(new.validation_loss_) <= np.array(old.validation_loss_) * (1 + 1e-5)).all()
     assert len(new.history_.validation) <= len(old.history_.validation)
 
 
 def test_where_no_epoch_is_better_the_start_is_kept():
-    old = fitted(BACKBONES["mf"])
-    method = us.Naive(backbone=BACKBONES["mf"], epochs=3, batch_size=128, learning_rate=1.0)
+    old = fitted(LEARNERS["mf"])
+    method = us.Naive(learner=LEARNERS["mf"], epochs=3, batch_size=128, learning_rate=1.0)
     new = method.fit(YESTERDAY, seeds=2, device="cpu", start=old)
     assert new.history_.best_epoch == [-1, -1]
     np.testing.assert_array_equal(new.predict_each(YESTERDAY), old.predict_each(YESTERDAY))
 
 
 def test_it_starts_from_a_folder_and_from_some_of_the_seeds(tmp_path):
-    old = fitted(BACKBONES["mf"], epochs=3, seeds=3)
+    old = fitted(LEARNERS["mf"], epochs=3, seeds=3)
     old.save(tmp_path / "model")
-    one = fitted(BACKBONES["mf"], epochs=1, seeds=[2], start=tmp_path / "model")
-    other = fitted(BACKBONES["mf"], epochs=1, seeds=[2], start=old)
+    one = fitted(LEARNERS["mf"], epochs=1, seeds=[2], start=tmp_path / "model")
+    other = fitted(LEARNERS["mf"], epochs=1, seeds=[2], start=old)
     assert one.history_.start == pytest.approx([old.validation_loss_[2]], rel=1e-5)
     np.testing.assert_array_equal(one.predict(YESTERDAY), other.predict(YESTERDAY))
 
 
 def test_what_changed_is_counted_and_measured():
-    old = fitted(BACKBONES["dcn"], epochs=5)
-    new = fitted(BACKBONES["dcn"], TODAY, epochs=5, start=old)
+    old = fitted(LEARNERS["dcn"], epochs=5)
+    new = fitted(LEARNERS["dcn"], TODAY, epochs=5, start=old)
     changes = new.start_.changes(new, TODAY)
     assert changes["fields"]["user"] == {"kept": 30, "new": 15, "gone": 10}
     assert changes["fields"]["item"] == {"kept": 15, "new": 4, "gone": 5}
@@ -107,66 +107,66 @@ def test_what_changed_is_counted_and_measured():
 
 def test_a_width_that_follows_from_the_number_of_ids_stays_what_it_was():
     """4·n^¼ of 40 users is 12, of 400 users 16."""
-    backbone = us.DCN(layers=(8,))
-    old = fitted(backbone, made(np.arange(40), np.arange(20), price=False), epochs=1)
+    learner = us.DCN(layers=(8,))
+    old = fitted(learner, made(np.arange(40), np.arange(20), price=False), epochs=1)
     many = made(np.arange(400), np.arange(20), price=False)
-    new = fitted(backbone, many, epochs=1, start=old)
-    assert new.backbone.dim == old.networks_["prediction"].inputs.fields.dim
-    assert backbone.dim is None
-    assert fitted(backbone, many, epochs=1).networks_["prediction"].inputs.fields.dim != new.backbone.dim
+    new = fitted(learner, many, epochs=1, start=old)
+    assert new.learner.dim == old.networks_["prediction"].inputs.fields.dim
+    assert learner.dim is None
+    assert fitted(learner, many, epochs=1).networks_["prediction"].inputs.fields.dim != new.learner.dim
 
 
 @pytest.mark.parametrize(
-    ("backbone", "log", "message"),
+    ("learner", "log", "message"),
     [
-        (us.NeuMF(dim=4), YESTERDAY, r"is of another backbone: name was 'dcn' and is 'neumf'"),
-        (us.DCN(dim=8, layers=(8,)), YESTERDAY, r"is of another backbone: dim was 4 and is 8"),
-        (us.DCN(dim=4, layers=(9,)), YESTERDAY, r"is of another backbone: layers was \[8\] and is \[9\]"),
-        (BACKBONES["dcn"], YESTERDAY.reading(("brand",)), "reads the field 'price', which is not there"),
+        (us.NeuMF(dim=4), YESTERDAY, r"is of another learner: name was 'dcn' and is 'neumf'"),
+        (us.DCN(dim=8, layers=(8,)), YESTERDAY, r"is of another learner: dim was 4 and is 8"),
+        (us.DCN(dim=4, layers=(9,)), YESTERDAY, r"is of another learner: layers was \[8\] and is \[9\]"),
+        (LEARNERS["dcn"], YESTERDAY.reading(("brand",)), "reads the field 'price', which is not there"),
     ],
 )
-def test_what_cannot_be_started_from_is_refused_with_what_differs(backbone, log, message):
-    old = fitted(BACKBONES["dcn"], epochs=1)
+def test_what_cannot_be_started_from_is_refused_with_what_differs(learner, log, message):
+    old = fitted(LEARNERS["dcn"], epochs=1)
     with pytest.raises(ParameterError, match=message) as caught:
-        fitted(backbone, log, start=old)
+        fitted(learner, log, start=old)
     assert str(caught.value).startswith("start: ")
     assert "\n" not in str(caught.value)
 
 
 def test_a_field_that_is_new_and_missing_values_that_are_new_are_refused():
-    old = fitted(BACKBONES["dcn"], YESTERDAY.reading(("brand",)), epochs=1)
+    old = fitted(LEARNERS["dcn"], YESTERDAY.reading(("brand",)), epochs=1)
     with pytest.raises(ParameterError, match="does not read the field 'price'"):
-        fitted(BACKBONES["dcn"], start=old)
+        fitted(LEARNERS["dcn"], start=old)
 
 
 def test_seeds_that_it_does_not_have_are_refused():
-    old = fitted(BACKBONES["mf"], epochs=1, seeds=[0, 3])
+    old = fitted(LEARNERS["mf"], epochs=1, seeds=[0, 3])
     with pytest.raises(ParameterError, match="has no seed 1: it was trained with 0, 3"):
-        fitted(BACKBONES["mf"], seeds=2, start=old)
+        fitted(LEARNERS["mf"], seeds=2, start=old)
 
 
 def test_a_model_that_is_not_fitted_is_refused():
     with pytest.raises(AttributeError, match="is not fitted yet"):
-        fitted(BACKBONES["mf"], start=us.Naive())
+        fitted(LEARNERS["mf"], start=us.Naive())
 
 
 def test_networks_of_other_towers_are_refused():
-    old = us.ESMM(backbone=BACKBONES["mf"], epochs=1).fit(YESTERDAY, seeds=2, device="cpu")
+    old = us.ESMM(learner=LEARNERS["mf"], epochs=1).fit(YESTERDAY, seeds=2, device="cpu")
     with pytest.raises(
         ParameterError, match="has networks of other shapes: it is of esmm, and this is naive"
     ):
-        fitted(BACKBONES["mf"], start=old)
+        fitted(LEARNERS["mf"], start=old)
 
 
 def test_a_checkpoint_of_another_start_is_refused(tmp_path):
-    first, second = (fitted(BACKBONES["mf"], epochs=epochs) for epochs in (1, 2))
+    first, second = (fitted(LEARNERS["mf"], epochs=epochs) for epochs in (1, 2))
     unfinished = Checkpoint(tmp_path, every=0)
     unfinished.open()
     with unfinished.in_effect():
-        fitted(BACKBONES["mf"], epochs=2, start=first)
+        fitted(LEARNERS["mf"], epochs=2, start=first)
     unfinished.close()
     with pytest.raises(RunFolderError, match="start differs"), Checkpoint(tmp_path, every=0):
-        fitted(BACKBONES["mf"], epochs=2, start=second)
+        fitted(LEARNERS["mf"], epochs=2, start=second)
 
 
 NOISE_ROWS = 3_000
@@ -191,7 +191,7 @@ def noise(first=0, rows=NOISE_ROWS, times=False):
 def memorised(log, *, start=None, seeds=2, epochs=25, **more):
     """A model that learns its clicks by heart, and chooses no epoch."""
     options = {"validation_by": "pair", "patience": None, "weight_decay": 0.0, **more}
-    method = us.Naive(backbone=us.MF(dim=16), epochs=epochs, batch_size=128, learning_rate=0.03, **options)
+    method = us.Naive(learner=us.MF(dim=16), epochs=epochs, batch_size=128, learning_rate=0.03, **options)
     return method.fit(log, seeds=seeds, device="cpu", start=start)
 
 

@@ -32,7 +32,7 @@ def level(model, data):
 
 @pytest.mark.parametrize("cls", [*WEIGHTS, *PSEUDO_OUTCOMES])
 def test_it_is_saved_and_loaded_to_the_last_bit(cls, data, tmp_path):
-    model = fitted(cls(backbone=QUICK), data)
+    model = fitted(cls(learner=QUICK), data)
     model.save(tmp_path / "model")
     again = us.load_model(tmp_path / "model")
     np.testing.assert_array_equal(again.predict_each(data.train), model.predict_each(data.train))
@@ -42,40 +42,40 @@ def test_it_is_saved_and_loaded_to_the_last_bit(cls, data, tmp_path):
 
 @pytest.mark.parametrize("learner", [us.Linear(), us.Blend(second=QUICK)], ids=["linear", "blend"])
 def test_true_propensities_mend_the_level_that_the_naive_model_misses(learner, data):
-    naive = level(fitted(us.Naive(backbone=learner), data), data)
+    naive = level(fitted(us.Naive(learner=learner), data), data)
     assert naive > 1.15
     for cls in (us.IPS, us.SNIPS, us.DR, us.DRJL, us.MRDR):
-        found = level(fitted(cls(backbone=learner), data), data)
+        found = level(fitted(cls(learner=learner), data), data)
         assert abs(found - 1.0) < 0.6 * (naive - 1.0), cls.name
 
 
 def test_equal_weights_are_no_weights(data):
-    naive = us.Naive(backbone=us.Linear()).fit(data.train)
-    ips = us.IPS(backbone=us.Linear()).fit(data.train, propensity=0.2)
+    naive = us.Naive(learner=us.Linear()).fit(data.train)
+    ips = us.IPS(learner=us.Linear()).fit(data.train, propensity=0.2)
     np.testing.assert_allclose(ips.predict(data.train), naive.predict(data.train), rtol=1e-6)
 
 
 def test_an_imputer_that_is_never_corrected_is_eib(data):
     """With p = 1 the doubly robust pseudo-outcome is that of EIB."""
-    eib = us.EIB(backbone=us.Linear(), normalise_weights=False).fit(data.train)
-    dr = us.DRJL(backbone=us.Linear()).fit(data.train, propensity=1.0)
+    eib = us.EIB(learner=us.Linear(), normalise_weights=False).fit(data.train)
+    dr = us.DRJL(learner=us.Linear()).fit(data.train, propensity=1.0)
     np.testing.assert_allclose(dr.predict(data.train), eib.predict(data.train), rtol=1e-6)
 
 
 def test_a_fit_of_many_is_one_fit_each(data):
     sets = {"known": data.truth.propensity, "half": 0.5}
-    many = us.IPS(backbone=us.Linear()).fit_many(data.train, propensities=sets)
-    alone = us.IPS(backbone=us.Linear()).fit(data.train, propensity=data.truth.propensity)
+    many = us.IPS(learner=us.Linear()).fit_many(data.train, propensities=sets)
+    alone = us.IPS(learner=us.Linear()).fit(data.train, propensity=data.truth.propensity)
     np.testing.assert_array_equal(many["known"].predict(data.train), alone.predict(data.train))
 
 
 @pytest.mark.parametrize("cls", [us.ESMM, us.ESCM2DR, us.DDPO, us.TDR, us.CDR, us.StableDR, us.ATT, us.GPL])
 def test_methods_of_several_networks_say_so_in_one_line(cls, data):
     with pytest.raises(ParameterError, match=rf"{cls.name} trains networks .*To fix: use a network"):
-        cls(backbone=us.Trees()).fit(data.train, propensity=0.5)
+        cls(learner=us.Trees()).fit(data.train, propensity=0.5)
 
 
 def test_only_networks_start_from_a_fitted_model(data):
-    model = us.Naive(backbone=us.Linear()).fit(data.train)
+    model = us.Naive(learner=us.Linear()).fit(data.train)
     with pytest.raises(ParameterError, match="only networks start from a fitted model"):
-        us.Naive(backbone=us.Linear()).fit(data.train, start=model)
+        us.Naive(learner=us.Linear()).fit(data.train, start=model)

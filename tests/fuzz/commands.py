@@ -51,7 +51,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
     },
     "methods": {},
     "run": {
-        **dict.fromkeys(("--option", "--user", "--click", "--space", "--duplicates", "--backbone"), WORDS),
+        **dict.fromkeys(("--option", "--user", "--click", "--space", "--duplicates", "--learner"), WORDS),
         **dict.fromkeys(("--calibrator", "--uncertainty", "--method", "--protocol", "--device"), WORDS),
         **dict.fromkeys(("--seeds", "--seed", "--crossfit", "--p-min"), NUMBERS),
         **dict.fromkeys(("--test", "--root", "--json"), PLACES),

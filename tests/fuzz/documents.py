@@ -204,7 +204,7 @@ def calibrator_file(trial: Trial) -> None:
 GRID: dict[str, Any] = {
     "seeds": 1,
     "crossfit": 2,
-    "backbone": {"name": "mf", "params": {"dim": 2}},
+    "learner": {"name": "mf", "params": {"dim": 2}},
     "datasets": [{"name": "synthetic", "options": {"n_users": 20, "n_items": 18, "density": 0.3}}],
     "propensities": [{"key": "mf", "params": {"epochs": 1}}],
     "calibrators": ["platt"],

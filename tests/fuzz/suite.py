@@ -85,11 +85,11 @@ def make_assets(folder: Path) -> None:
 def make_run(folder: Path) -> None:
     """A run folder as ``unskew run`` leaves it, of models that were trained for one epoch."""
     log = us.load("synthetic", n_users=20, n_items=18, density=0.3, test_per_user=4).train
-    backbone = us.MF(dim=2)
-    propensity = us.Propensity(backbone=backbone, crossfit=2, epochs=1).fit(log, seeds=2, device="cpu")
+    learner = us.MF(dim=2)
+    propensity = us.Propensity(learner=learner, crossfit=2, epochs=1).fit(log, seeds=2, device="cpu")
     models = {
-        "naive": us.Naive(backbone=backbone, epochs=1).fit(log, seeds=2, device="cpu"),
-        "ips": us.IPS(backbone=backbone, epochs=1).fit(log, propensity=propensity, seeds=2, device="cpu"),
+        "naive": us.Naive(learner=learner, epochs=1).fit(log, seeds=2, device="cpu"),
+        "ips": us.IPS(learner=learner, epochs=1).fit(log, propensity=propensity, seeds=2, device="cpu"),
     }
     p = propensity.predict(log)
     columns = {

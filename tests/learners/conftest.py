@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from unskew.learners import (
-    backbone,
     batch_ensemble,
     custom,
     dcn,
@@ -13,6 +12,7 @@ from unskew.learners import (
     fields,
     intercept,
     layers,
+    learner,
     mf,
     mlp,
     mmoe,
@@ -24,5 +24,5 @@ if find_spec("jaxtyping"):
     from contracts.shapes import check_shapes
 
     check_shapes(
-        backbone, batch_ensemble, custom, dcn, deepfm, fields, intercept, layers, mf, mlp, mmoe, neumf
+        learner, batch_ensemble, custom, dcn, deepfm, fields, intercept, layers, mf, mlp, mmoe, neumf
     )

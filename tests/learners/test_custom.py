@@ -1,4 +1,4 @@
-"""A user's own module as a backbone: the numbers of the same modules, trained one by one."""
+"""A user's own module as a learner: the numbers of the same modules, trained one by one."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def sampler(seeds):
     return ShuffledRows(cells.expand(len(seeds), -1), seeds, 25)
 
 
-def trained(backbone, seeds=SEEDS):
-    network = backbone.build(SCHEMA, seeds)
+def trained(learner, seeds=SEEDS):
+    network = learner.build(SCHEMA, seeds)
 
     def loss(draw):
         rows = draw.observed
@@ -104,42 +104,42 @@ def test_a_stack_is_the_same_modules_trained_in_a_plain_loop(way):
 
 
 class TestDropout:
-    backbone = Custom(module=lambda users, items: TwoTowers(users, items, 0.5, 0.3))
+    learner = Custom(module=lambda users, items: TwoTowers(users, items, 0.5, 0.3))
     asked = pairs(torch.arange(30).view(3, 10))
 
     def test_it_is_off_in_evaluation_and_on_in_training(self, way):
-        network = self.backbone.build(SCHEMA, SEEDS).eval()
+        network = self.learner.build(SCHEMA, SEEDS).eval()
         assert torch.equal(network(self.asked), network(self.asked))
         network.train()
         assert not torch.equal(network(self.asked), network(self.asked))
 
     def test_on_a_cpu_a_replica_has_the_masks_of_its_own_seed(self):
-        stacked = trained(self.backbone)
+        stacked = trained(self.learner)
         for position, seed in enumerate(SEEDS):
-            alone = trained(self.backbone, [seed])
+            alone = trained(self.learner, [seed])
             for name, weight in stacked.state_dict().items():
                 torch.testing.assert_close(weight[position], alone.state_dict()[name][0], rtol=0, atol=1e-5)
 
     def test_a_call_leaves_torchs_own_generator_as_it_was(self):
-        network = self.backbone.build(SCHEMA, SEEDS)
+        network = self.learner.build(SCHEMA, SEEDS)
         before = torch.get_rng_state()
         network(self.asked)
         assert torch.equal(torch.get_rng_state(), before)
 
     @pytest.mark.parametrize(("layers", "names"), [("all", [0.3, 0.5]), ("embedding", [0.3]), ("mlp", [0.5])])
     def test_its_modules_are_found_by_their_names(self, layers, names):
-        network = self.backbone.build(SCHEMA, SEEDS)
+        network = self.learner.build(SCHEMA, SEEDS)
         assert [module.p for module in network.dropouts(layers)] == names
 
 
 def test_mc_dropout_works_with_a_module_of_ones_own():
     log = us.load("synthetic", n_users=40, n_items=30, density=0.2, seed=1).train
-    backbone = Custom(module=lambda users, items: TwoTowers(users, items, 0.3))
+    learner = Custom(module=lambda users, items: TwoTowers(users, items, 0.3))
     propensity = us.Propensity(
-        backbone=backbone, crossfit=None, epochs=2, uncertainty=us.MCDropout(samples=5)
+        learner=learner, crossfit=None, epochs=2, uncertainty=us.MCDropout(samples=5)
     ).fit(log)
     assert (propensity.predict_spread_each(log) > 0).all()
-    again = us.Propensity(backbone=backbone, crossfit=None, epochs=2).fit(log)
+    again = us.Propensity(learner=learner, crossfit=None, epochs=2).fit(log)
     assert not again.predict_spread_each(log).any()
 
 

@@ -24,7 +24,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    auto = us.Auto(backbone=us.MF(dim=4), candidates=("ips", "snips", "esmm"), members=2, parameters=QUICK)
+    auto = us.Auto(learner=us.MF(dim=4), candidates=("ips", "snips", "esmm"), members=2, parameters=QUICK)
     return auto.fit(data.train, propensity=data.truth.propensity, unbiased=data.unbiased, device="cpu")
 
 
@@ -55,7 +55,7 @@ def test_what_is_shipped_is_a_model_that_saves_and_loads(fitted, data, tmp_path)
 
 
 def test_without_a_sample_the_naive_ensemble_is_shipped(data):
-    auto = us.Auto(backbone=us.MF(dim=4), candidates=("ips",), members=2, parameters=QUICK)
+    auto = us.Auto(learner=us.MF(dim=4), candidates=("ips",), members=2, parameters=QUICK)
     auto.fit(data.train, propensity=data.truth.propensity, device="cpu")
     assert auto.decision_.chosen == "naive"
     assert auto.model_.name == "naive"
@@ -75,13 +75,13 @@ def test_candidates_follow_the_density_and_the_kind_of_log(data):
 def test_what_cannot_be_searched_is_one_line(data):
     with pytest.raises(us.UnskewError, match="unknown method 'nothing'"):
         us.Auto(candidates=("nothing",)).fit(data.train, propensity=0.1)
-    with pytest.raises(ParameterError, match="members and backbone are parameters of Auto itself"):
+    with pytest.raises(ParameterError, match="members and learner are parameters of Auto itself"):
         us.Auto(parameters={"members": 3}).fit(data.train, propensity=0.1)
 
 
 def test_what_cannot_be_judged_is_said_before_anything_is_trained(data, monkeypatch):
     monkeypatch.setattr(us.Naive, "fit", lambda *given, **named: pytest.fail("it was trained"))
-    auto = us.Auto(backbone=us.MF(dim=4), candidates=())
+    auto = us.Auto(learner=us.MF(dim=4), candidates=())
     outcome = data.unbiased.known_conversion()
     few = np.concatenate([np.flatnonzero(outcome == label)[:2] for label in (0, 1)])
     for sample in (data.unbiased.take(outcome == 1), data.unbiased.take(few)):
@@ -102,7 +102,7 @@ def test_what_cannot_be_judged_is_said_before_anything_is_trained(data, monkeypa
 def test_held_out_clicks_that_are_none_or_of_one_outcome_are_not_asked(data, share):
     """The sample decides without them."""
     quick = {**QUICK, "epochs": 1, "validation_share": share}
-    auto = us.Auto(backbone=us.MF(dim=2), candidates=("ips",), grid=False, members=1, parameters=quick)
+    auto = us.Auto(learner=us.MF(dim=2), candidates=("ips",), grid=False, members=1, parameters=quick)
     auto.fit(data.train, propensity=0.2, unbiased=data.unbiased, device="cpu")
     (judged,) = auto.decision_.judged
     assert judged.advantage is not None
@@ -113,7 +113,7 @@ def test_held_out_clicks_that_are_none_or_of_one_outcome_are_not_asked(data, sha
 def test_a_mean_with_scores_among_its_models_predicts_rates(data):
     methods = {"ddpo": us.DDPO, "ips": us.IPS}
     models = {
-        name: method(backbone=us.MF(dim=2), epochs=1).fit(data.train, propensity=0.2, device="cpu")
+        name: method(learner=us.MF(dim=2), epochs=1).fit(data.train, propensity=0.2, device="cpu")
         for name, method in methods.items()
     }
     decision = replace(decide(None, candidates=("naive",)), chosen=MEAN, shipped=("ddpo", "ips"))

@@ -27,7 +27,7 @@ def frame():
 def run(frame, tmp_path_factory, undrawn):
     folder = tmp_path_factory.mktemp("run")
     pq.write_table(frame, folder / "log.parquet")
-    given = ["--space", "impressions", "--click", "click", "--conversion", "bought", "--backbone", "mlp"]
+    given = ["--space", "impressions", "--click", "click", "--conversion", "bought", "--learner", "mlp"]
     given += ["--features", "country,price,tags,position,at,seen,noise", "--propensity", "mlp"]
     given += ["--seeds", "2", "--crossfit", "2", "--set", "training.epochs=2", "--out", str(folder / "run")]
     assert main(["run", "--data", str(folder / "log.parquet"), *given]) == 0
@@ -56,7 +56,7 @@ def test_the_models_of_the_run_are_compared(run, capsys):
 
 def test_a_model_without_features_of_rows_needs_no_such_file(tmp_path, frame):
     pq.write_table(frame, tmp_path / "log.parquet")
-    given = ["--space", "impressions", "--click", "click", "--conversion", "bought", "--backbone", "mlp"]
+    given = ["--space", "impressions", "--click", "click", "--conversion", "bought", "--learner", "mlp"]
     given += ["--features", "country,price", "--propensity", "popularity", "--seeds", "1", "--crossfit", "2"]
     given += ["--set", "training.epochs=1", "--out", str(tmp_path / "run")]
     assert main(["run", "--data", str(tmp_path / "log.parquet"), *given]) == 0

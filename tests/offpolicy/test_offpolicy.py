@@ -336,7 +336,7 @@ def data():
 class TestModels:
     def fit(self, data, method=us.Naive, log=None, **options):
         seeds = options.pop("seeds", 2)
-        model = method(backbone=us.MF(dim=4), **{"epochs": 3, **options})
+        model = method(learner=us.MF(dim=4), **{"epochs": 3, **options})
         return model.fit(log or data.train, propensity=0.2, seeds=seeds, device="cpu")
 
     def test_no_model_trained_on_the_rows_that_it_names(self, data):
@@ -359,7 +359,7 @@ class TestModels:
         model.save(tmp_path / "model")
         expected = model.validation_rows(data.train)
         np.testing.assert_array_equal(us.load_model(tmp_path / "model").validation_rows(data.train), expected)
-        many = us.IPS(backbone=us.MF(dim=4), epochs=2).fit_many(
+        many = us.IPS(learner=us.MF(dim=4), epochs=2).fit_many(
             data.train, propensities={"a": 0.2, "b": 0.3}, seeds=2, device="cpu"
         )
         for part in many.values():

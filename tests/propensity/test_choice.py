@@ -39,9 +39,9 @@ def log():
 
 def candidates(**network):
     return {
-        "linear": us.Propensity(backbone=us.Linear(), crossfit=2),
+        "linear": us.Propensity(learner=us.Linear(), crossfit=2),
         "popularity": us.PopularityPropensity(crossfit=2),
-        "mf": us.Propensity(backbone=us.MF(dim=4), crossfit=2, **network),
+        "mf": us.Propensity(learner=us.MF(dim=4), crossfit=2, **network),
     }
 
 
@@ -84,7 +84,7 @@ def test_a_network_beyond_the_work_is_not_tried_and_that_is_told(log):
 
 def test_work_is_rows_times_parameters():
     small, large = impressions(rows=2000), impressions(rows=4000)
-    network = us.Propensity(backbone=us.MF(dim=4), crossfit=5, epochs=10)
+    network = us.Propensity(learner=us.MF(dim=4), crossfit=5, epochs=10)
     assert network.work(large) == pytest.approx(2 * network.work(small), rel=1e-3)
     tables = 4 * (300 + 100) + 300 + 100 + 1
     a_row = LEAST_OF_ROW
@@ -94,7 +94,7 @@ def test_work_is_rows_times_parameters():
 
 
 def test_nothing_left_to_choose_is_an_error(log):
-    network = {"mf": us.Propensity(backbone=us.MF(), crossfit=2)}
+    network = {"mf": us.Propensity(learner=us.MF(), crossfit=2)}
     with pytest.raises(TrainingError, match=r"no propensity could be fitted: mf was not tried"):
         us.choose_propensity(log, network, most_work=1.0)
     with pytest.raises(ParameterError, match="there is no candidate"):

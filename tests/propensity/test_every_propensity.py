@@ -16,7 +16,7 @@ from unskew.base.errors import UnskewError
 
 def network(**options):
     return us.Propensity(
-        **{"backbone": us.MF(dim=4), "learning_rate": 0.03, "epochs": 10, "batch_size": 256, **options}
+        **{"learner": us.MF(dim=4), "learning_rate": 0.03, "epochs": 10, "batch_size": 256, **options}
     )
 
 
@@ -35,19 +35,19 @@ class TestDeepEnsemble(PropensityContract):
 class TestTrees(PropensityContract):
     @classmethod
     def make(cls, **options):
-        return us.Propensity(backbone=us.Trees(max_trees=20), **options)
+        return us.Propensity(learner=us.Trees(max_trees=20), **options)
 
 
 class TestBlend(PropensityContract):
     @classmethod
     def make(cls, **options):
-        return us.Propensity(backbone=us.Blend(second=us.Trees(max_trees=20)), **options)
+        return us.Propensity(learner=us.Blend(second=us.Trees(max_trees=20)), **options)
 
 
 class TestLinear(PropensityContract):
     @classmethod
     def make(cls, **options):
-        return us.Propensity(backbone=us.Linear(), **options)
+        return us.Propensity(learner=us.Linear(), **options)
 
 
 class TestPopularity(PropensityContract):
@@ -102,7 +102,7 @@ class TestPosition(PropensityContract):
 class TestClassifier(PropensityContract):
     @classmethod
     def make(cls, **options):
-        return us.Propensity(backbone=us.Classifier(estimator=GaussianNB()), **options)
+        return us.Propensity(learner=us.Classifier(estimator=GaussianNB()), **options)
 
     test_saved_and_loaded_it_is_the_same_to_the_last_bit = None
 
@@ -124,7 +124,7 @@ def test_noise_is_noise_for_every_copy_of_the_log_and_known_by_heart_on_average(
     rows = noise()
     log = us.Log.from_arrays(**rows, space="impressions")
     propensity = network(
-        backbone=us.MF(dim=8), crossfit=3, epochs=15, patience=None, learning_rate=0.05, calibrator=None
+        learner=us.MF(dim=8), crossfit=3, epochs=15, patience=None, learning_rate=0.05, calibrator=None
     ).fit(log)
     for given in (log, log.take(np.arange(len(log))), us.Log.from_arrays(**rows, space="impressions")):
         assert roc_auc_score(given.click, propensity.predict(given)) < 0.55
@@ -140,8 +140,8 @@ def test_ids_that_a_csv_file_gives_as_text_share_the_folds_of_numbers(tmp_path):
     numbers = us.Log.from_arrays(user=user, item=item, click=click, space="impressions")
     text = us.Log.from_arrays(user=user.astype(str), item=item.astype(str), click=click, space="impressions")
     options = {"crossfit": 3, "calibrator": None}
-    by_number = us.Propensity(backbone=us.Linear(), **options).fit(numbers)
-    by_text = us.Propensity(backbone=us.Linear(), **options).fit(text)
+    by_number = us.Propensity(learner=us.Linear(), **options).fit(numbers)
+    by_text = us.Propensity(learner=us.Linear(), **options).fit(text)
     np.testing.assert_allclose(by_text.predict(numbers), by_text.predict(text), rtol=1e-12)
     # The same folds, and so the same models but for the order in which their sums are taken.
     np.testing.assert_allclose(by_number.predict(numbers), by_text.predict(text), rtol=1e-2)
@@ -153,6 +153,6 @@ def test_a_fit_of_another_order_has_the_same_folds():
     log = us.Log.from_arrays(**rows, space="impressions")
     turned = us.Log.from_arrays(**{name: each[order] for name, each in rows.items()}, space="impressions")
     options = {"crossfit": 3, "calibrator": None}
-    for make in (us.PopularityPropensity, lambda **k: us.Propensity(backbone=us.Linear(), **k)):
+    for make in (us.PopularityPropensity, lambda **k: us.Propensity(learner=us.Linear(), **k)):
         first, second = (make(**options).fit(each) for each in (log, turned))
         np.testing.assert_allclose(second.predict(log), first.predict(log), rtol=1e-2)

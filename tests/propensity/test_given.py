@@ -34,9 +34,7 @@ def log() -> us.Log:
 
 @pytest.fixture(scope="module")
 def estimator(log) -> us.Propensity:
-    return us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=2, learning_rate=0.05).fit(
-        log, seeds=SEEDS
-    )
+    return us.Propensity(learner=us.MF(dim=2), crossfit=2, epochs=2, learning_rate=0.05).fit(log, seeds=SEEDS)
 
 
 def given(log, propensity, **options):
@@ -133,11 +131,11 @@ def test_an_estimator_that_is_not_fitted_is_told(log):
 
 def test_sums_over_all_pairs_refuse_the_propensity_of_a_sample(log):
     sampled = LegacyPropensity(
-        backbone=us.MF(dim=2), crossfit=2, epochs=1, negatives=1, population="sampled"
+        learner=us.MF(dim=2), crossfit=2, epochs=1, negatives=1, population="sampled"
     ).fit(log)
     with pytest.raises(ParameterError, match=r"1:k negatives without the logit offset.*population='D'"):
         given(log, sampled, full_space=True)
-    corrected = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=1, negatives=1).fit(log)
+    corrected = us.Propensity(learner=us.MF(dim=2), crossfit=2, epochs=1, negatives=1).fit(log)
     expected = np.maximum(corrected.predict_each(log)[:, log.clicked], CLIP)
     np.testing.assert_allclose(
         given(log, corrected, full_space=True).clicked, np.repeat(expected, len(SEEDS), axis=0), rtol=1e-6

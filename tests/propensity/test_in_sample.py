@@ -11,10 +11,10 @@ import unskew as us
 from unskew.propensity import InSampleWarning
 
 KINDS = {
-    "network": lambda **options: us.Propensity(backbone=us.MF(dim=2), epochs=1, **options),
+    "network": lambda **options: us.Propensity(learner=us.MF(dim=2), epochs=1, **options),
     "popularity": us.PopularityPropensity,
-    "linear": lambda **options: us.Propensity(backbone=us.Linear(), **options),
-    "trees": lambda **options: us.Propensity(backbone=us.Trees(max_trees=5), **options),
+    "linear": lambda **options: us.Propensity(learner=us.Linear(), **options),
+    "trees": lambda **options: us.Propensity(learner=us.Trees(max_trees=5), **options),
     "naive_bayes": us.NaiveBayesPropensity,
 }
 TOLD = r"in-sample.*crossfit=None.*To fix: fit it with crossfit=5"
@@ -46,7 +46,7 @@ def again(log, rows=slice(None)):
 
 
 def model():
-    return us.IPS(backbone=us.MF(dim=2), epochs=1)
+    return us.IPS(learner=us.MF(dim=2), epochs=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,7 +103,7 @@ def test_arrays_and_own_estimators_are_not_judged(data):
 
 def test_what_is_warned_of_clicks_that_are_noise_look_likely_to_the_model_that_saw_them():
     log = us.load("synthetic", n_users=80, n_items=60, density=0.1, bias=0.0, seed=2).train
-    learned = {"backbone": us.MF(dim=16), "calibrator": None, "epochs": 30, "patience": None}
+    learned = {"learner": us.MF(dim=16), "calibrator": None, "epochs": 30, "patience": None}
     above = {}
     for folds in (None, 2):
         p = us.Propensity(**learned, crossfit=folds, learning_rate=0.02).fit(log).predict_matrix_each()[0]

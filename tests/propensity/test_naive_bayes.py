@@ -54,10 +54,10 @@ def test_says_what_it_saw_and_keeps_the_rest_for_the_test(data, log):
 
 def test_ips_takes_it_and_methods_over_all_pairs_are_told(data, log):
     propensity = us.NaiveBayesPropensity(crossfit=2).fit(log, random_sample=data.test)
-    us.IPS(backbone=us.MF(dim=2), epochs=1).fit(log, propensity=propensity)
+    us.IPS(learner=us.MF(dim=2), epochs=1).fit(log, propensity=propensity)
     everywhere = next(m for m in us.METHODS.values() if m.needs_propensity_everywhere)
     with pytest.raises(ParameterError, match="not of all of D"):
-        everywhere(backbone=us.MF(dim=2), epochs=1).fit(log, propensity=propensity)
+        everywhere(learner=us.MF(dim=2), epochs=1).fit(log, propensity=propensity)
     np.testing.assert_allclose(propensity.predict_pairs_each([3], [4]), log.density, rtol=0.2)
 
 

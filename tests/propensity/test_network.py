@@ -16,7 +16,7 @@ SEEDS = (4, 7)
 
 def quick(**options):
     return us.Propensity(
-        **{"backbone": us.MF(dim=4), "crossfit": None, "learning_rate": 0.02, "epochs": 12, **options}
+        **{"learner": us.MF(dim=4), "crossfit": None, "learning_rate": 0.02, "epochs": 12, **options}
     )
 
 
@@ -64,7 +64,7 @@ def network_scores(propensity):
 class TestCrossFitting:
     def test_a_model_that_memorises_noise_knows_nothing_of_the_cells_it_holds_out(self):
         log = us.load("synthetic", n_users=60, n_items=50, density=0.2, bias=0.0, seed=3).train
-        memorising = {"backbone": us.MF(dim=16), "calibrator": None, "epochs": 40, "patience": None}
+        memorising = {"learner": us.MF(dim=16), "calibrator": None, "epochs": 40, "patience": None}
         clicks = np.zeros(log.population_size)
         clicks[log.cell] = 1
         out = quick(**memorising, crossfit=2).fit(log).predict_matrix_each().ravel()
@@ -154,7 +154,7 @@ def test_label_smoothing_moves_propensities_toward_one_half(log):
         ({"label_smoothing": 1.0}, r"label_smoothing must be in \[0, 1\), not 1.0"),
         ({"learning_rate": -1.0}, "learning_rate must be in"),
         ({"patience": 0}, "patience must be at least 1"),
-        ({"backbone": us.NeuMF(dropout=2.0)}, r"dropout must be in \[0, 1\)"),
+        ({"learner": us.NeuMF(dropout=2.0)}, r"dropout must be in \[0, 1\)"),
     ],
 )
 def test_parameters_out_of_range_are_told(log, options, message):
@@ -197,7 +197,7 @@ def world():
 def fitted(log, *, epochs=25, **options):
     """Trained to the end: while it is still learning, no model of the sample has its base rate."""
     training = {"learning_rate": 0.02, "epochs": epochs, "patience": None, "crossfit": None}
-    return us.Propensity(backbone=us.MF(dim=4), calibrator=None, **training, **options).fit(log)
+    return us.Propensity(learner=us.MF(dim=4), calibrator=None, **training, **options).fit(log)
 
 
 @pytest.mark.parametrize("ratio", [1, 4])

@@ -65,7 +65,7 @@ def test_positions_at_random_identify_the_curve_and_the_clicks(slates, fitted):
     p = fitted.predict(slates.log)
     assert np.corrcoef(p, slates.p)[0, 1] > 0.97
     assert p.mean() == pytest.approx(slates.p.mean(), rel=0.03)
-    blind = us.Propensity(backbone=us.Linear(), crossfit=2).fit(slates.log).diagnose()["calibrated"]
+    blind = us.Propensity(learner=us.Linear(), crossfit=2).fit(slates.log).diagnose()["calibrated"]
     assert fitted.diagnose()["calibrated"]["nll"] < blind["nll"] - 0.02
 
 

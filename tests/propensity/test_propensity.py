@@ -76,7 +76,7 @@ class TestBase(PropensityFixtures):
 
     def test_a_fold_follows_from_ids_and_seed_alone(self, fitted, log):
         user, item = all_pairs(log)
-        other = us.Propensity(backbone=us.Linear(), crossfit=FOLDS).fit(log, seeds=SEEDS[::-1])
+        other = us.Propensity(learner=us.Linear(), crossfit=FOLDS).fit(log, seeds=SEEDS[::-1])
         np.testing.assert_array_equal(
             fitted.fold_of_pairs_each(user, item), other.fold_of_pairs_each(user, item)[::-1]
         )
@@ -152,7 +152,7 @@ class TestBase(PropensityFixtures):
     def test_debiasers_take_it_with_seeds_paired(self, fitted, log):
         if log.conversion is None:
             pytest.skip("without conversions")
-        model = us.IPS(backbone=us.MF(dim=2), epochs=1).fit(log, propensity=fitted, seeds=SEEDS)
+        model = us.IPS(learner=us.MF(dim=2), epochs=1).fit(log, propensity=fitted, seeds=SEEDS)
         weights = 1 / fitted.predict_each(log)[:, log.clicked]
         found = [each.weight_check for each in model.clipping_]
         assert found == pytest.approx(list(weights.sum(axis=1) / log.population_size), rel=1e-6)

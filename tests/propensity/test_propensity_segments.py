@@ -66,9 +66,9 @@ def nll(propensity):
 
 KINDS = {
     "popularity": lambda **k: us.PopularityPropensity(**k),
-    "linear": lambda **k: us.Propensity(backbone=us.Linear(), fields=(), **k),
-    "network": lambda **k: us.Propensity(backbone=us.MF(dim=2), epochs=2, batch_size=512, **k),
-    "classifier": lambda **k: us.Propensity(backbone=us.Classifier(estimator=_bayes()), fields=(), **k),
+    "linear": lambda **k: us.Propensity(learner=us.Linear(), fields=(), **k),
+    "network": lambda **k: us.Propensity(learner=us.MF(dim=2), epochs=2, batch_size=512, **k),
+    "classifier": lambda **k: us.Propensity(learner=us.Classifier(estimator=_bayes()), fields=(), **k),
 }
 
 

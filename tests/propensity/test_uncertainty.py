@@ -22,7 +22,7 @@ SEEDS = (4, 7)
 
 
 def quick(uncertainty=None, **options):
-    defaults = {"backbone": SMALL, "crossfit": None, "learning_rate": 0.01, "epochs": 4, "batch_size": 256}
+    defaults = {"learner": SMALL, "crossfit": None, "learning_rate": 0.01, "epochs": 4, "batch_size": 256}
     return us.Propensity(uncertainty=uncertainty, **{**defaults, **options})
 
 
@@ -48,7 +48,7 @@ def batch_ensemble(log):
 
 @pytest.fixture(scope="module")
 def dual_focal(log):
-    return quick(us.DualFocal(), backbone=us.MF(dim=4), learning_rate=0.03, epochs=20).fit(log, seeds=SEEDS)
+    return quick(us.DualFocal(), learner=us.MF(dim=4), learning_rate=0.03, epochs=20).fit(log, seeds=SEEDS)
 
 
 def all_pairs(propensity):
@@ -111,8 +111,8 @@ class TestMCDropout:
         ],
     )
     def test_only_the_dropout_of_the_chosen_layers_is_active(self, log, layers, on, monkeypatch):
-        backbone = NeuMF(dim=6, layers=(8, 4), dropout=0.3, emb_dropout=0.2)
-        propensity = quick(us.MCDropout(samples=3, layers=layers), backbone=backbone, epochs=1).fit(log)
+        learner = NeuMF(dim=6, layers=(8, 4), dropout=0.3, emb_dropout=0.2)
+        propensity = quick(us.MCDropout(samples=3, layers=layers), learner=learner, epochs=1).fit(log)
         network, active = propensity.network_, []
         original = network.forward
 
@@ -125,21 +125,21 @@ class TestMCDropout:
         assert active == [on]
 
     @pytest.mark.parametrize(
-        ("backbone", "layers", "message"),
+        ("learner", "layers", "message"),
         [
-            (us.MF(dim=4), "all", r"mc-dropout needs a backbone with dropout, and this one has none.*NeuMF"),
-            (NeuMF(dropout=0.0), "all", "needs a backbone with dropout"),
+            (us.MF(dim=4), "all", r"mc-dropout needs a learner with dropout, and this one has none.*NeuMF"),
+            (NeuMF(dropout=0.0), "all", "needs a learner with dropout"),
             (NeuMF(), "embedding", r"dropout in layers='embedding', and this one has none.*emb_dropout"),
             (NeuMF(dropout=0.0, emb_dropout=0.1), "mlp", "dropout in layers='mlp'"),
         ],
     )
-    def test_a_backbone_without_dropout_is_told_before_training(self, log, backbone, layers, message):
+    def test_a_learner_without_dropout_is_told_before_training(self, log, learner, layers, message):
         with pytest.raises(ParameterError, match=message):
-            quick(us.MCDropout(layers=layers), backbone=backbone).fit(log)
+            quick(us.MCDropout(layers=layers), learner=learner).fit(log)
 
     def test_rereading_a_propensity_without_dropout_is_told_too(self, dual_focal, log):
-        plain = quick(backbone=us.MF(dim=4), epochs=1).fit(log)
-        with pytest.raises(ParameterError, match="needs a backbone with dropout"):
+        plain = quick(learner=us.MF(dim=4), epochs=1).fit(log)
+        with pytest.raises(ParameterError, match="needs a learner with dropout"):
             plain.reread(uncertainty=us.MCDropout())
 
 
@@ -307,13 +307,13 @@ class TestDualFocal:
         assert eta.max() <= 1
 
     def test_with_the_link_propensities_have_the_right_level_and_without_they_have_not(self, log, dual_focal):
-        options = {"backbone": us.MF(dim=4), "learning_rate": 0.03, "epochs": 20}
+        options = {"learner": us.MF(dim=4), "learning_rate": 0.03, "epochs": 20}
         paper = quick(us.DualFocal(link="none"), **options).fit(log, seeds=SEEDS)
         assert raw(dual_focal).mean() == pytest.approx(log.density, rel=0.35)
         assert raw(paper).mean() > 1.3 * log.density
 
     def test_the_offset_of_sampled_negatives_comes_after_the_link(self, log):
-        options = {"backbone": us.MF(dim=4), "learning_rate": 0.03, "epochs": 20, "negatives": 3}
+        options = {"learner": us.MF(dim=4), "learning_rate": 0.03, "epochs": 20, "negatives": 3}
         propensity = quick(us.DualFocal(), **options).fit(log)
         with torch.no_grad():
             output = torch.sigmoid(propensity.network_.eval()(all_pairs(propensity)).double()).numpy()

@@ -18,10 +18,10 @@ def log():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"backbone": "mf"}, r"backbone must be a Learner object, not 'mf'\. To fix: give MF\(\)"),
-        ({"backbone": None}, "backbone must be a Learner object, not None"),
-        ({"backbone": us.MF}, r"not the class MF\. To fix: give MF\(\)"),
-        ({"backbone": us.MF(dim="a")}, "MF: dim must be a whole number, not 'a'"),
+        ({"learner": "mf"}, r"learner must be a Learner object, not 'mf'\. To fix: give MF\(\)"),
+        ({"learner": None}, "learner must be a Learner object, not None"),
+        ({"learner": us.MF}, r"not the class MF\. To fix: give MF\(\)"),
+        ({"learner": us.MF(dim="a")}, "MF: dim must be a whole number, not 'a'"),
         ({"calibrator": "platt"}, r"calibrator must be a Calibrator object or None.*give Platt\(\)"),
         ({"calibrator": 3}, "calibrator must be a Calibrator object or None, not 3"),
         ({"calibrator": Histogram(bins="x")}, "Histogram: bins must be a whole number, not 'x'"),
@@ -44,7 +44,7 @@ def test_a_propensity_refuses_them(log, params, message):
     [
         ({"p_min": None}, "IPS: p_min must be a number or 'auto', not None"),
         ({"p_min": "a"}, "p_min must be 'auto' or a number in"),
-        ({"backbone": "mf"}, r"IPS: backbone must be a Learner object.*give MF\(\)"),
+        ({"learner": "mf"}, r"IPS: learner must be a Learner object.*give MF\(\)"),
         ({"patience": 0.5}, "patience must be a whole number or None"),
     ],
 )

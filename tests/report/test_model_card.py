@@ -37,7 +37,7 @@ METRICS = {
     },
     "propensity": {"raw": {"ece": 0.3, "auc": 0.56}, "calibrated": {"ece": 0.01, "auc": 0.56}},
 }
-CONFIG = {"calibrator": "platt", "crossfit": 2, "backbone": "neumf", "seeds": 3, "seed": 0}
+CONFIG = {"calibrator": "platt", "crossfit": 2, "learner": "neumf", "seeds": 3, "seed": 0}
 FOUND = [Answer("What is biased?", Finding("bias.loss", "bad", {"size": 0.2, "side": "high"}))]
 
 
@@ -88,7 +88,7 @@ def test_names_of_the_user_obey_no_markdown():
 def test_every_run_folder_has_one_which_may_be_edited(tmp_path):
     world = [f"--option={each}" for each in ("n_users=40", "n_items=30", "density=0.2")]
     quick = [
-        "--backbone",
+        "--learner",
         "mf",
         "--seeds",
         "2",

@@ -182,7 +182,7 @@ def verb(scenario: str, folder: Path) -> dict[str, int]:
         "score": ["score", "run", "pairs.csv", "-o", "out/place.parquet"],
         "export": ["export", "run", "-o", "out/place"],
         "run": [
-            *("run", "--data", "clicks.csv", "--backbone", "mf", "--seeds", "1", "--crossfit", "2"),
+            *("run", "--data", "clicks.csv", "--learner", "mf", "--seeds", "1", "--crossfit", "2"),
             *("--propensity-epochs", "1", "--method", "naive", "--out", "out/place"),
         ],
     }

@@ -32,7 +32,7 @@ RANDOM_KILLS = 20
 ENCODED_ROWS = 10**6
 
 COMMAND = (
-    "run --data clicks.parquet --space impressions --propensity mf --backbone mf --method dr-jl --seeds 2"
+    "run --data clicks.parquet --space impressions --propensity mf --learner mf --method dr-jl --seeds 2"
     " --crossfit 2 --set training.epochs=6 --set training.batch_size=40 --device cpu --cache cache --out"
 )
 

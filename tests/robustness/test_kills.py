@@ -29,7 +29,7 @@ KILLS = Path(__file__).with_name("kills.py")
 RANDOM_KILLS = 25
 
 COMMANDS = {
-    "run": "run --data clicks.csv --backbone mf --seeds 1 --crossfit 2 --propensity-epochs 1 --method naive"
+    "run": "run --data clicks.csv --learner mf --seeds 1 --crossfit 2 --propensity-epochs 1 --method naive"
     " --out out/place",
     "audit": "audit log.csv --score p --outcome o --out out/place",
     "weights": "weights log.csv --score p --outcome o -o out/place.parquet",
@@ -79,7 +79,7 @@ def inputs(tmp_path_factory):
     clicks = "".join(f"{user},{item},{bought}\n" for user, item, bought in pairs)
     (folder / "clicks.csv").write_text("user,item,conversion\n" + clicks, encoding="utf-8")
     (folder / "pairs.csv").write_text("user,item\n1,2\n3,4\n", encoding="utf-8")
-    us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log).save(folder / "run")
+    us.Naive(learner=us.MF(dim=2), epochs=1).fit(log).save(folder / "run")
     return folder
 
 

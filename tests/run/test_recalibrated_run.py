@@ -16,7 +16,7 @@ def results():
     config = us.Config(
         options=SMALL,
         propensity="popularity",
-        backbone="mf",
+        learner="mf",
         crossfit=2,
         seeds=2,
         members=2,
@@ -74,7 +74,7 @@ def test_a_random_sample_mends_all_models():
     config = us.Config(
         options={**SMALL, "test_per_user": 20},
         propensity="popularity",
-        backbone="mf",
+        learner="mf",
         method="auto",
         crossfit=2,
         seeds=1,

@@ -20,7 +20,7 @@ from unskew.propensity import InSampleWarning
 from unskew.report.plots.methods import metric_charts
 from unskew.run import result as run_result
 
-WORLD = {"options": {"n_users": 60, "n_items": 40, "density": 0.15}, "backbone": "mf", "crossfit": 2}
+WORLD = {"options": {"n_users": 60, "n_items": 40, "density": 0.15}, "learner": "mf", "crossfit": 2}
 SMALL = {**WORLD, "propensity": "mf"}
 PROPENSITY = {
     "ece",
@@ -75,10 +75,10 @@ def folder(result, tmp_path, drawn):
 
 def test_python_gives_exactly_what_the_command_gives(tmp_path, capsys):
     world = ["--option", "n_users=40", "--option", "n_items=30", "--option", "density=0.2"]
-    small = ["--backbone", "mf", "--crossfit", "2", "--seeds", "2", "--propensity-epochs", "3"]
+    small = ["--learner", "mf", "--crossfit", "2", "--seeds", "2", "--propensity-epochs", "3"]
     assert main(["run", *world, *small, "--device", "cpu", "--out", str(tmp_path / "command")]) == 0
     options = {"n_users": 40, "n_items": 30, "density": 0.2}
-    config = us.Config(options=options, backbone="mf", crossfit=2, seeds=2, propensity_epochs=3, device="cpu")
+    config = us.Config(options=options, learner="mf", crossfit=2, seeds=2, propensity_epochs=3, device="cpu")
     result = us.run(config)
     result.save(tmp_path / "python")
     ours, theirs = (
@@ -295,7 +295,7 @@ def test_files_without_a_test_log_give_propensities_and_models(space, tmp_path, 
     config = us.Config(
         data="files",
         options={**options, "space": space},
-        backbone="mf",
+        learner="mf",
         crossfit=2,
         seeds=1,
         propensity_epochs=2,

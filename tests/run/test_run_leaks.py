@@ -17,7 +17,7 @@ from unskew.cli import main
 from unskew.run import propensities
 
 COLUMNS = {"conversion": "bought", "click": "click", "space": "impressions"}
-SMALL = {"backbone": "mf", "propensity": "popularity", "method": "naive", "seeds": 1, "crossfit": 2}
+SMALL = {"learner": "mf", "propensity": "popularity", "method": "naive", "seeds": 1, "crossfit": 2}
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from unskew.cli import main
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.base.errors.CollapseWarning")
 
 QUICK = {
-    "backbone": "mf",
+    "learner": "mf",
     "seeds": 1,
     "members": 2,
     "crossfit": 2,
     "device": "cpu",
     "propensity": "popularity",
-    "parameters": {"method.epochs": 2, "backbone.dim": 4},
+    "parameters": {"method.epochs": 2, "learner.dim": 4},
 }
 WORLD = {"n_users": 60, "n_items": 50, "density": 0.15, "test_per_user": 25}
 

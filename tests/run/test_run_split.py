@@ -14,7 +14,7 @@ from unskew.base.errors import ParameterError
 from unskew.cli import main
 
 WORLD = {"n_rows": 3_000, "n_users": 150, "n_items": 40, "click_rate": 0.2, "conversion_rate": 0.3}
-QUICK = {"backbone": "mf", "seeds": 2, "crossfit": 2, "propensity_epochs": 1, "method": "ips"}
+QUICK = {"learner": "mf", "seeds": 2, "crossfit": 2, "propensity_epochs": 1, "method": "ips"}
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def command(folder, tmp_path):
     ],
 )
 def test_the_command_line_says_what_was_held_out(folder, tmp_path, capsys, options, words):
-    quick = "--backbone mf --seeds 1 --crossfit 2 --propensity-epochs 1 --method naive"
+    quick = "--learner mf --seeds 1 --crossfit 2 --propensity-epochs 1 --method naive"
     assert main([*command(folder, tmp_path), *quick.split(), *options.split()]) == 0
     assert words in " ".join(capsys.readouterr().out.split())
 

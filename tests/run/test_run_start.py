@@ -16,7 +16,7 @@ WORLD = {"n_users": 40, "n_items": 25, "density": 0.25}
 CONFIG = us.Config(
     options=WORLD,
     propensity="popularity",
-    backbone="mf",
+    learner="mf",
     method="ips",
     seeds=2,
     crossfit=2,
@@ -54,7 +54,7 @@ def test_every_model_starts_from_the_one_of_its_key(yesterday):
 def test_what_changed_is_in_the_metrics_on_the_terminal_and_in_the_report(yesterday, tmp_path, capsys):
     folder, _ = yesterday
     options = [each for name, value in WORLD.items() for each in ("--option", f"{name}={value}")]
-    command = ["run", "--data", "synthetic", *options, "--propensity", "popularity", "--backbone", "mf"]
+    command = ["run", "--data", "synthetic", *options, "--propensity", "popularity", "--learner", "mf"]
     command += ["--seeds", "1", "--crossfit", "2", "--device", "cpu", "--set", "method.epochs=1"]
     assert main([*command, "--from", str(folder), "--out", str(tmp_path / "today")]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -81,8 +81,8 @@ def test_another_method_starts_from_the_main_model(yesterday):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"backbone": "neumf", "parameters": {}}, "is of another backbone: name was 'mf' and is 'neumf'"),
-        ({"parameters": {"backbone.dim": 3}}, "is of another backbone: dim was "),
+        ({"learner": "neumf", "parameters": {}}, "is of another learner: name was 'mf' and is 'neumf'"),
+        ({"parameters": {"learner.dim": 3}}, "is of another learner: dim was "),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_trained(yesterday, monkeypatch, changes, message):

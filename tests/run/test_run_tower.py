@@ -10,7 +10,7 @@ from unskew.offpolicy import compare_run
 
 SMALL = {
     "options": {"n_users": 40, "n_items": 30, "density": 0.2},
-    "backbone": "mf",
+    "learner": "mf",
     "device": "cpu",
     "parameters": {"method.epochs": 2},
 }

@@ -30,8 +30,8 @@ def run(tmp_path_factory):
         conversion=(rng.random(300) < 0.4).astype(float),
     )
     folder = tmp_path_factory.mktemp("runs") / "run"
-    propensity = us.Propensity(backbone=us.Linear(), crossfit=2).fit(log)
-    model = us.IPS(backbone=us.MF(dim=4), epochs=2).fit(log, propensity=propensity, seeds=2)
+    propensity = us.Propensity(learner=us.Linear(), crossfit=2).fit(log)
+    model = us.IPS(learner=us.MF(dim=4), epochs=2).fit(log, propensity=propensity, seeds=2)
     model.save(folder)
     return folder, model, propensity
 
@@ -77,7 +77,7 @@ def test_how_far_members_disagree_is_added_where_it_is_asked_for(run, pairs, fil
 
 def test_one_network_has_no_members_to_disagree(run, pairs, tmp_path):
     log = us.load("synthetic", n_users=30, n_items=20, density=0.2).train
-    us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log, device="cpu").save(tmp_path / "one")
+    us.Naive(learner=us.MF(dim=2), epochs=1).fit(log, device="cpu").save(tmp_path / "one")
     with pytest.raises(ParameterError, match="one network of naive does not tell"):
         score(tmp_path / "one", {"user": [0], "item": [0]}, spread=True, device="cpu")
 
@@ -119,7 +119,7 @@ def run_by_logistic(tmp_path_factory):
         data="synthetic",
         options={"n_users": 30, "n_items": 20, "density": 0.3},
         propensity="linear",
-        backbone="mf",
+        learner="mf",
         seeds=1,
         crossfit=2,
         device="cpu",
@@ -143,7 +143,7 @@ def test_strangers_are_to_a_logistic_propensity_what_they_are_to_the_model(run_b
 
 def test_weights_beyond_all_numbers_are_refused(run, pairs, tmp_path):
     _, model, _ = run
-    wild = us.IPS(backbone=us.MF(dim=4), epochs=1).set_params(**model.get_params(deep=False))
+    wild = us.IPS(learner=us.MF(dim=4), epochs=1).set_params(**model.get_params(deep=False))
     vars(wild).update({**vars(model), "networks_": copy.deepcopy(model.networks_)})
     with torch.no_grad():
         for weight in wild.networks_["prediction"].parameters():

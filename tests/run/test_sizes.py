@@ -58,7 +58,7 @@ def test_the_papers_protocol_has_ten_seeds_and_the_patience_of_each_class():
 
 
 def test_early_stopping_of_a_run_waits_for_three_epochs_or_as_long_as_is_asked():
-    options = {"propensity": "mf", "backbone": "mf", "method": "ips", "options": SMALL}
+    options = {"propensity": "mf", "learner": "mf", "method": "ips", "options": SMALL}
     short = us.run(us.Config(**options))
     assert {model.patience for model in short.models.values()} == {3}
     long = us.run(us.Config(**options, parameters={"training.patience": 7}))
@@ -68,7 +68,7 @@ def test_early_stopping_of_a_run_waits_for_three_epochs_or_as_long_as_is_asked()
 
 def test_a_large_log_is_checked_within_an_epoch():
     data = us.load("synthetic", **SMALL)
-    options = {"backbone": us.MF(dim=2), "batch_size": 16, "epochs": 2, "patience": 50, "checks": 3}
+    options = {"learner": us.MF(dim=2), "batch_size": 16, "epochs": 2, "patience": 50, "checks": 3}
     propensity = us.Propensity(**options, crossfit=None).fit(data.train)
     assert len(propensity.history_.validation) == 2 * 3
     model = us.ESCM2DR(**options).fit(data.train)
@@ -95,20 +95,20 @@ def test_a_large_log_has_large_batches_and_narrow_tables():
         "method.checks": 3,
         "propensity.batch_size": 8192,
         "propensity.checks": 2,
-        "backbone.dim": 16,
+        "learner.dim": 16,
     }
-    assert sized(config, sizes).model.parameters["backbone.dim"] == 16
+    assert sized(config, sizes).model.parameters["learner.dim"] == 16
     sentence = estimate_in_words(config, LARGE, 300.0)
     assert "1 seed, 2 folds; sizes by the data: method.checks = 3" in sentence
     assert sentence.endswith("(--set changes them); this takes about 5 min")
 
 
 def test_networks_that_read_features_have_batches_whose_activations_a_cpu_can_hold():
-    sizes = sizes_of(us.Config(backbone="dcn", device="cpu"), LARGE)
+    sizes = sizes_of(us.Config(learner="dcn", device="cpu"), LARGE)
     assert sizes == {"method.checks": 3, "propensity.batch_size": 2048, "propensity.checks": 9}
 
 
-@pytest.mark.parametrize("name", ["training.batch_size", "method.batch_size", "backbone.dim"])
+@pytest.mark.parametrize("name", ["training.batch_size", "method.batch_size", "learner.dim"])
 def test_what_is_set_by_hand_stays(name):
     config = us.Config(parameters={name: 64}, device="cpu")
     sizes = sizes_of(config, LARGE)
@@ -131,7 +131,7 @@ class TestEstimate:
     ):
         monkeypatch.chdir(tmp_path)
         options = [f"--option={name}={value}" for name, value in SMALL.items()]
-        assert main(["run", *options, "--backbone", "mf", "--propensity", "popularity"]) == 0
+        assert main(["run", *options, "--learner", "mf", "--propensity", "popularity"]) == 0
         said = capsys.readouterr()
         assert "1 seed, 2 folds; this takes about " in said.err
         assert said.out.endswith("For a paper's table: --effort thorough --members 10\n")
@@ -150,6 +150,6 @@ def test_a_run_tells_the_sizes_that_its_data_chose(monkeypatch):
         options=SMALL, propensity="popularity", method="naive", parameters={"method.epochs": 1}
     )
     result = us.run(config)
-    assert "sizes by the data: backbone.dim = 16" in result.metrics["labels"]
+    assert "sizes by the data: learner.dim = 16" in result.metrics["labels"]
     assert "set: method.epochs = 1" in result.metrics["labels"]
-    assert result.models["naive"].backbone.dim == 16
+    assert result.models["naive"].learner.dim == 16

@@ -43,7 +43,7 @@ def judged(seed: int) -> Judged:
     data = us.load("synthetic", n_users=120, n_items=80, seed=seed)
     log, truth = data.train, data.truth
     overfitted = us.Propensity(
-        backbone=us.MF(dim=16), crossfit=2, epochs=25, patience=None, learning_rate=0.01, batch_size=512
+        learner=us.MF(dim=16), crossfit=2, epochs=25, patience=None, learning_rate=0.01, batch_size=512
     ).fit(log, seeds=[seed])
     rate = truth.labels.mean()
     click = np.zeros(log.population_size)

@@ -19,7 +19,7 @@ QUICK = {"epochs": 2, "batch_size": 512, "learning_rate": 0.02}
 def save_ids_run(folder: Path, seed: int = 0) -> Path:
     """A model of a small world with whole numbers as ids."""
     log = us.load("synthetic", n_users=50, n_items=40, density=0.2, seed=3).train
-    us.Naive(backbone=us.MF(dim=4), **QUICK).fit(log, seeds=[seed, seed + 1]).save(folder)
+    us.Naive(learner=us.MF(dim=4), **QUICK).fit(log, seeds=[seed, seed + 1]).save(folder)
     return folder
 
 
@@ -39,7 +39,7 @@ def features_run(tmp_path_factory) -> Path:
     """Text ids, categories, a number and a bag; three users in four are known."""
     folder = tmp_path_factory.mktemp("features") / "run"
     log = log_of(part(table(3000), known=True))
-    us.Naive(backbone=us.MLP(dim=4, layers=(6,)), **QUICK).fit(log, seeds=2).save(folder)
+    us.Naive(learner=us.MLP(dim=4, layers=(6,)), **QUICK).fit(log, seeds=2).save(folder)
     return folder
 
 
@@ -61,7 +61,7 @@ def hashed_run(tmp_path_factory) -> Path:
         TimePart("time.hour", part="hour", of="time"),
     )
     log = log_of(timed_table(), features=features)
-    us.Naive(backbone=us.MLP(dim=4, layers=(6,)), **QUICK).fit(log, seeds=1).save(folder)
+    us.Naive(learner=us.MLP(dim=4, layers=(6,)), **QUICK).fit(log, seeds=1).save(folder)
     return folder
 
 

@@ -44,12 +44,12 @@ def answers(path, frame) -> dict[str, np.ndarray]:
 
 
 KINDS = {
-    "linear": lambda **options: us.Propensity(backbone=us.Linear(), fields=(), **options),
+    "linear": lambda **options: us.Propensity(learner=us.Linear(), fields=(), **options),
     "blend": lambda **options: us.Propensity(
-        backbone=us.Blend(second=us.Trees(max_trees=9)), fields=(), **options
+        learner=us.Blend(second=us.Trees(max_trees=9)), fields=(), **options
     ),
     "popularity": us.PopularityPropensity,
-    "network": lambda **options: us.Propensity(backbone=us.MF(dim=3), **QUICK, **options),
+    "network": lambda **options: us.Propensity(learner=us.MF(dim=3), **QUICK, **options),
 }
 
 
@@ -79,7 +79,7 @@ def test_naive_bayes_gives_what_a_pair_of_unknown_conversion_gets(data, tmp_path
 
 
 def test_a_blend_reads_features_of_users_items_and_rows(shown, tmp_path):
-    p = us.Propensity(backbone=us.Blend(), crossfit=2).fit(shown, seeds=2)
+    p = us.Propensity(learner=us.Blend(), crossfit=2).fit(shown, seeds=2)
     us.export_onnx(p, tmp_path / "p.onnx")
     rows = part(table(3000), known=False).slice(0, 80).to_pandas()
     rows["tags"] = [list(each) for each in rows["tags"]]
@@ -106,21 +106,21 @@ def test_positions_are_an_input_and_one_that_training_lacked_gets_nan(tmp_path):
 
 
 def test_a_foreign_classifier_is_refused_with_an_alternative(data, tmp_path):
-    p = us.Propensity(backbone=us.Classifier(estimator=GaussianNB()), crossfit=2).fit(data.train)
+    p = us.Propensity(learner=us.Classifier(estimator=GaussianNB()), crossfit=2).fit(data.train)
     with pytest.raises(UnskewError, match=r"Classifier has no ONNX form.*use Trees"):
         us.export_onnx(p, tmp_path / "p.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    "backbone",
+    "learner",
     [us.MF(dim=3), us.DCN(dim=4, layers=(5,)), us.Blend(second=us.Trees(max_trees=9))],
     ids=["ids", "features", "tables"],
 )
-def test_with_its_propensity_a_model_gives_the_product_too(shown, tmp_path, backbone):
+def test_with_its_propensity_a_model_gives_the_product_too(shown, tmp_path, learner):
     """Whichever of the two reads features: the file has the inputs of both."""
-    p = us.Propensity(backbone=us.Linear(), crossfit=2, fields=("price", "country")).fit(shown)
-    model = us.IPS(backbone=backbone, **QUICK).fit(shown, propensity=p)
+    p = us.Propensity(learner=us.Linear(), crossfit=2, fields=("price", "country")).fit(shown)
+    model = us.IPS(learner=learner, **QUICK).fit(shown, propensity=p)
     told = us.export_onnx(model, tmp_path / "all.onnx", propensity=p)
     assert told["outputs"][:3] == ["conversion", "propensity", "click_and_conversion"]
     rows = part(table(3000), known=True).slice(0, 50).to_pandas()
@@ -134,7 +134,7 @@ def test_with_its_propensity_a_model_gives_the_product_too(shown, tmp_path, back
 
 
 def test_a_propensity_of_another_log_is_refused(data, shown, tmp_path):
-    model = us.Naive(backbone=us.MF(dim=3), **QUICK).fit(shown)
+    model = us.Naive(learner=us.MF(dim=3), **QUICK).fit(shown)
     p = us.PopularityPropensity(crossfit=2).fit(data.train)
     with pytest.raises(ParameterError, match="know other ids"):
         us.export_onnx(model, tmp_path / "m.onnx", propensity=p)
@@ -148,7 +148,7 @@ def test_a_default_run_is_exported_and_scored(tmp_path, capsys):
     pq.write_table(pairs, file)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unskew.report.render_run_report", lambda **told: "<html></html>")
-        quick = ["--backbone", "mf", "--seeds", "1", "--members", "1", "--method", "ips"]
+        quick = ["--learner", "mf", "--seeds", "1", "--members", "1", "--method", "ips"]
         assert main(["run", "--data", str(file), "--out", str(run), *quick]) == 0
     assert main(["export", str(run), "-o", str(out)]) == 0
     assert "conversion, propensity, click_and_conversion (" in capsys.readouterr().out

@@ -25,13 +25,13 @@ def test_a_run_is_logged_and_its_model_answers(tmp_path, monkeypatch):
     run = tmp_path / "run"
     job = ["run", "--data", "synthetic", "--propensity", "popularity", "--seeds", "1", "--method", "ips"]
     job += ["--option", "n_users=40", "--option", "n_items=30", "--option", "density=0.2"]
-    job += ["--backbone", "mf", "--members", "1", "--set", "method.epochs=2", "--out", str(run), "--mlflow"]
+    job += ["--learner", "mf", "--members", "1", "--set", "method.epochs=2", "--out", str(run), "--mlflow"]
     assert main(job) == 0
     logged = mlflow.last_active_run()
     assert len(mlflow.search_runs()) == 1, "figures of training and of the run are in one MLflow run"
     figures = json.loads((run / "metrics.json").read_text())
     assert float(logged.data.metrics["p_min"]) == figures["p_min"]
-    assert any("backbone" in name for name in logged.data.params)
+    assert any("learner" in name for name in logged.data.params)
     assert any(name.startswith("ips") and name.endswith("loss") for name in logged.data.metrics)
     client = mlflow.MlflowClient()
     files = {each.path for each in client.list_artifacts(logged.info.run_id, "run")}

@@ -1,4 +1,4 @@
-"""Exported models: a runtime's answers are those of ``predict``, for every backbone and uncertainty."""
+"""Exported models: a runtime's answers are those of ``predict``, for every learner and uncertainty."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def model():
         conversion=random.integers(2, size=len(pairs)),
         names={"user": "who", "item": "what"},
     )
-    return us.Naive(backbone=WIDE["neumf"], **QUICK).fit(log, seeds=2)
+    return us.Naive(learner=WIDE["neumf"], **QUICK).fit(log, seeds=2)
 
 
 def session(path):
@@ -82,10 +82,10 @@ def as_new_pairs(propensity, *pairs) -> np.ndarray:
 
 
 class TestConversion:
-    @pytest.mark.parametrize("backbone", WIDE.values(), ids=WIDE)
+    @pytest.mark.parametrize("learner", WIDE.values(), ids=WIDE)
     @pytest.mark.parametrize("seeds", [1, 3])
-    def test_it_is_the_mean_over_seeds_of_what_is_predicted(self, log, tmp_path, backbone, seeds):
-        model = us.Naive(backbone=backbone, **QUICK).fit(log, seeds=seeds)
+    def test_it_is_the_mean_over_seeds_of_what_is_predicted(self, log, tmp_path, learner, seeds):
+        model = us.Naive(learner=learner, **QUICK).fit(log, seeds=seeds)
         told = us.export_onnx(model, tmp_path / "model.onnx")
         assert (told["what"], told["outputs"][:1], told["method"]) == ("conversion", ["conversion"], "naive")
         assert told["seeds"] == list(range(seeds))
@@ -97,10 +97,10 @@ class TestConversion:
         assert expected.std() > 0.01, "pairs that all get one answer would test nothing"
 
     @pytest.mark.parametrize(
-        "backbone", [WIDE["neumf"], BatchEnsemble(base=us.MF(dim=3), members=2)], ids=["neumf", "shared"]
+        "learner", [WIDE["neumf"], BatchEnsemble(base=us.MF(dim=3), members=2)], ids=["neumf", "shared"]
     )
-    def test_of_an_ensemble_it_is_the_mean_logit_of_its_members(self, log, tmp_path, backbone):
-        model = us.Naive(backbone=backbone, members=3, **QUICK).fit(log, seeds=2)
+    def test_of_an_ensemble_it_is_the_mean_logit_of_its_members(self, log, tmp_path, learner):
+        model = us.Naive(learner=learner, members=3, **QUICK).fit(log, seeds=2)
         us.export_onnx(model, tmp_path / "model.onnx")
         pairs = every_pair(model)
         expected = model.predict_pairs_each(*pairs).mean(axis=0)
@@ -122,11 +122,11 @@ class TestPropensity:
         ],
         ids=str,
     )
-    @pytest.mark.parametrize("backbone", WIDE.values(), ids=WIDE)
+    @pytest.mark.parametrize("learner", WIDE.values(), ids=WIDE)
     def test_members_are_averaged_and_links_undone_before_the_calibrator(
-        self, log, tmp_path, uncertainty, backbone
+        self, log, tmp_path, uncertainty, learner
     ):
-        p = us.Propensity(backbone=backbone, uncertainty=uncertainty, crossfit=2, negatives=2.0, **QUICK).fit(
+        p = us.Propensity(learner=learner, uncertainty=uncertainty, crossfit=2, negatives=2.0, **QUICK).fit(
             log, seeds=2
         )
         assert p.offset_ < 0
@@ -136,11 +136,11 @@ class TestPropensity:
 
     def test_noise_is_refused_and_what_to_do_instead_works(self, log, tmp_path):
         noisy = us.Propensity(
-            backbone=WIDE["neumf"], uncertainty=us.MCDropout(samples=2), crossfit=None, **QUICK
+            learner=WIDE["neumf"], uncertainty=us.MCDropout(samples=2), crossfit=None, **QUICK
         ).fit(log)
         with pytest.raises(UnskewError, match=r"MC dropout.*reread\(uncertainty=None\)"):
             us.export_onnx(noisy, tmp_path / "p.onnx")
-        paper = LegacyPropensity(backbone=WIDE["neumf"], calibrator_dropout=True, crossfit=None, **QUICK).fit(
+        paper = LegacyPropensity(learner=WIDE["neumf"], calibrator_dropout=True, crossfit=None, **QUICK).fit(
             log
         )
         with pytest.raises(UnskewError, match=r"dropout noise.*reread\(calibrator_dropout=False\)"):
@@ -224,7 +224,7 @@ class TestFile:
             def forward(self, user, item):
                 return (self.user(user) * self.item(item)).sum(-1)
 
-        model = us.Naive(backbone=us.Custom(module=Dot), **QUICK).fit(log)
+        model = us.Naive(learner=us.Custom(module=Dot), **QUICK).fit(log)
         with pytest.raises(UnskewError, match=r"cannot write this model as ONNX.*torch\.onnx\.export"):
             us.export_onnx(model, tmp_path / "model.onnx")
 
@@ -233,15 +233,15 @@ class TestFile:
             def predict_pairs_each(self, *arguments, **options):
                 return super().predict_pairs_each(*arguments, **options) / 2
 
-        model = Halved(backbone=WIDE["mf"], **QUICK).fit(log)
+        model = Halved(learner=WIDE["mf"], **QUICK).fit(log)
         with pytest.raises(UnskewError, match="Halved has a predict_pairs_each of its own"):
             us.export_onnx(model, tmp_path / "model.onnx")
 
-    def test_a_backbone_of_your_own_is_traced(self, log, tmp_path):
+    def test_a_learner_of_your_own_is_traced(self, log, tmp_path):
         class Mine(us.MF):
             name = "mine"
 
-        model = us.Naive(backbone=Mine(dim=2), **QUICK).fit(log)
+        model = us.Naive(learner=Mine(dim=2), **QUICK).fit(log)
         us.export_onnx(model, tmp_path / "model.onnx")
         expected = model.predict_pairs_each([0, 1], [2, 3]).mean(axis=0)
         np.testing.assert_allclose(served(tmp_path / "model.onnx", [0, 1], [2, 3]), expected, rtol=FLOAT32)
@@ -249,7 +249,7 @@ class TestFile:
 
 def test_a_saved_propensity_is_exported_to_the_same_bytes(log, tmp_path):
     p = us.Propensity(
-        backbone=WIDE["neumf"],
+        learner=WIDE["neumf"],
         calibrator=make_calibrator("isotonic"),
         uncertainty=us.BatchEnsembleMembers(members=2),
         crossfit=2,
@@ -264,7 +264,7 @@ def test_a_saved_propensity_is_exported_to_the_same_bytes(log, tmp_path):
 def test_the_lines_of_the_page_serve_a_model(log, tmp_path, monkeypatch):
     code, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len([line for line in code.splitlines() if line]) <= 7
-    model = us.Naive(backbone=WIDE["mf"], **QUICK).fit(log)
+    model = us.Naive(learner=WIDE["mf"], **QUICK).fit(log)
     us.export_onnx(model, tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
     space: dict[str, np.ndarray] = {}

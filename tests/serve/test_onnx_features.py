@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "guides" / "export.md"
 
 FLOAT32 = 1e-5
 QUICK = {"epochs": 2, "batch_size": 512, "learning_rate": 0.02}
-BACKBONES = {
+LEARNERS = {
     "dcn": us.DCN(dim=4, layers=(6, 5), crosses=2),
     "deepfm": us.DeepFM(dim=4, layers=(6,), init_std=0.5),
     "mlp": us.MLP(dim=4, layers=(6,)),
@@ -53,7 +53,7 @@ def requests():
 
 @pytest.fixture(scope="module")
 def model(known):
-    return us.Naive(backbone=BACKBONES["dcn"], **QUICK).fit(log_of(known), seeds=2)
+    return us.Naive(learner=LEARNERS["dcn"], **QUICK).fit(log_of(known), seeds=2)
 
 
 def session(path):
@@ -84,18 +84,18 @@ def check(fitted, path, frame, **options) -> None:
     assert expected.std() > 0.005, "rows that all get one answer would test nothing"
 
 
-@pytest.mark.parametrize("backbone", BACKBONES.values(), ids=BACKBONES)
-def test_raw_values_are_answered_as_predict_does(known, requests, tmp_path, backbone):
-    check(us.Naive(backbone=backbone, **QUICK).fit(log_of(known), seeds=2), tmp_path, requests)
+@pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
+def test_raw_values_are_answered_as_predict_does(known, requests, tmp_path, learner):
+    check(us.Naive(learner=learner, **QUICK).fit(log_of(known), seeds=2), tmp_path, requests)
 
 
-@pytest.mark.parametrize("backbone", BACKBONES.values(), ids=BACKBONES)
-def test_of_several_towers_it_is_the_one_that_predicts(known, requests, tmp_path, backbone):
-    check(us.ESMM(backbone=backbone, **QUICK).fit(log_of(known), seeds=2), tmp_path, requests)
+@pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
+def test_of_several_towers_it_is_the_one_that_predicts(known, requests, tmp_path, learner):
+    check(us.ESMM(learner=learner, **QUICK).fit(log_of(known), seeds=2), tmp_path, requests)
 
 
 def test_a_propensity_is_calibrated_and_the_mean_over_seeds_and_folds(known, requests, tmp_path):
-    p = us.Propensity(backbone=BACKBONES["dcn"], crossfit=2, **QUICK).fit(log_of(known), seeds=2)
+    p = us.Propensity(learner=LEARNERS["dcn"], crossfit=2, **QUICK).fit(log_of(known), seeds=2)
     check(p, tmp_path, requests, average=True)
 
 
@@ -108,7 +108,7 @@ def test_every_pool_and_transform(known, requests, tmp_path, pool, transform):
         us.Number("price", transform=transform),
         us.Category("position", size=3),
     )
-    check(us.Naive(backbone=BACKBONES["mlp"], **QUICK).fit(log_of(known, features)), tmp_path, requests)
+    check(us.Naive(learner=LEARNERS["mlp"], **QUICK).fit(log_of(known, features)), tmp_path, requests)
 
 
 def test_fields_that_share_a_table_and_times(known, requests, tmp_path):
@@ -121,7 +121,7 @@ def test_fields_that_share_a_table_and_times(known, requests, tmp_path):
         return frame.append_column("first", pa.array(first)).append_column("at", pa.array(moments))
 
     features = (us.Bag("tags"), us.Category("first", share="tags"), "at")
-    fitted = us.Naive(backbone=BACKBONES["dcn"], **QUICK).fit(log_of(with_more(known), features))
+    fitted = us.Naive(learner=LEARNERS["dcn"], **QUICK).fit(log_of(with_more(known), features))
     frame = with_more(pa.Table.from_pandas(requests, preserve_index=False)).to_pandas()
     frame["tags"] = requests["tags"].tolist()
     frame["at.hour"], frame["at.weekday"] = frame["at"].dt.hour, frame["at"].dt.day_of_week
@@ -130,7 +130,7 @@ def test_fields_that_share_a_table_and_times(known, requests, tmp_path):
 
 def test_what_is_hashed_comes_as_codes(known, requests, tmp_path):
     features = (us.Category("country", hash=7), us.Number("price"), us.Bag("tags", hash=5))
-    fitted = us.Naive(backbone=BACKBONES["dcn"], **QUICK).fit(log_of(known, features))
+    fitted = us.Naive(learner=LEARNERS["dcn"], **QUICK).fit(log_of(known, features))
     told = us.export_onnx(fitted, tmp_path / "raw.onnx")
     assert told["holds"] == {
         "user": "text", "item": "integer", "country": "codes", "price": "number", "tags": "codes",
@@ -164,7 +164,7 @@ def test_bags_may_be_padded_to_any_width_and_no_rows_are_no_answers(model, reque
 def test_the_lines_of_the_page_serve_a_model(known, tmp_path, monkeypatch):
     _, code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     features = (us.Category("country"), us.Number("price"), us.Bag("tags"))
-    fitted = us.Naive(backbone=BACKBONES["mlp"], **QUICK).fit(log_of(known, features))
+    fitted = us.Naive(learner=LEARNERS["mlp"], **QUICK).fit(log_of(known, features))
     us.export_onnx(fitted, tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
     found = {"np": np, "json": json, "onnxruntime": onnxruntime}
@@ -195,7 +195,7 @@ def test_the_empty_text_may_be_a_value(tmp_path):
         }
     )
     quick = QUICK | {"epochs": 20}
-    fitted = us.Naive(backbone=BACKBONES["mlp"], **quick).fit(log_of(frame, (us.Category("add_1"),)))
+    fitted = us.Naive(learner=LEARNERS["mlp"], **quick).fit(log_of(frame, (us.Category("add_1"),)))
     us.export_onnx(fitted, tmp_path / "raw.onnx")
     described = json.loads(session(tmp_path / "raw.onnx").get_modelmeta().custom_metadata_map["inputs"])
     assert (described[2]["name"], described[2]["holds"], described[2]["missing"]) == ("add_1", "text", "-")
@@ -205,7 +205,7 @@ def test_the_empty_text_may_be_a_value(tmp_path):
 def test_an_id_without_rows_in_training_is_as_good_as_unknown(known, tmp_path):
     """It has a code, and an embedding that nothing trained."""
     log = log_of(known)
-    fitted = us.Naive(backbone=BACKBONES["mlp"], **QUICK).fit(log.take(log.user >= 60), seeds=2)
+    fitted = us.Naive(learner=LEARNERS["mlp"], **QUICK).fit(log.take(log.user >= 60), seeds=2)
     rows = known.slice(0, 200).to_pandas()
     rows["tags"] = [list(each) for each in rows["tags"]]
     check(fitted, tmp_path, rows)
@@ -261,7 +261,7 @@ def test_a_table_is_stored_once(model, tmp_path):
 def test_what_cannot_be_is_refused_in_one_line(known, tmp_path):
     renamed = known.rename_columns(["conversion" if each == "noise" else each for each in known.column_names])
     log = log_of(renamed, (us.Number("conversion"),))
-    fitted = us.Naive(backbone=BACKBONES["mlp"], **QUICK).fit(log)
+    fitted = us.Naive(learner=LEARNERS["mlp"], **QUICK).fit(log)
     with pytest.raises(UnskewError, match="the feature 'conversion' has the name of the output"):
         us.export_onnx(fitted, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
@@ -277,7 +277,7 @@ def with_vectors(rows, seed: int):
 
 def test_a_vector_is_an_input_of_its_width(known, tmp_path):
     log = log_of(with_vectors(known, 0), features=["country", "price", "embedding"])
-    fitted = us.Naive(backbone=BACKBONES["dcn"], **QUICK).fit(log)
+    fitted = us.Naive(learner=LEARNERS["dcn"], **QUICK).fit(log)
     us.export_onnx(fitted, tmp_path / "model.onnx")
     rows = with_vectors(part(table(3000), known=True).slice(0, 50), 1).to_pandas()
     runtime = session(tmp_path / "model.onnx")

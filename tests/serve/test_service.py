@@ -179,7 +179,7 @@ def test_a_method_of_ones_own_is_exported_by_a_process_that_runs_its_file(tmp_pa
     load_own_code(EXAMPLE)
     try:
         log = us.load("synthetic", n_users=50, n_items=40, density=0.2, seed=3).train
-        model = METHODS["damped-ips"](backbone=us.MF(dim=4), epochs=1)
+        model = METHODS["damped-ips"](learner=us.MF(dim=4), epochs=1)
         model.fit(log, seeds=1, propensity=np.full(len(log), 0.2)).save(tmp_path / "run")
     finally:
         del METHODS["damped-ips"]

@@ -27,7 +27,7 @@ TINY = {
     "name": "tiny",
     "seeds": 2,
     "crossfit": 2,
-    "backbone": {"name": "mf", "params": {"dim": 4}},
+    "learner": {"name": "mf", "params": {"dim": 4}},
     "datasets": [{"name": "synthetic", "options": {"n_users": 60, "n_items": 40, "density": 0.2}}],
     "propensities": [{"key": "mf", "params": {"epochs": 3}}, "constant"],
     "calibrators": ["none", "platt"],
@@ -77,7 +77,7 @@ def counted(monkeypatch):
 class TestNumbers:
     def test_propensities_and_models_are_those_of_the_library(self, done):
         data = us.load("synthetic", n_users=60, n_items=40, density=0.2)
-        p = us.Propensity(backbone=us.MF(dim=4), calibrator=us.Platt(), crossfit=2, epochs=3)
+        p = us.Propensity(learner=us.MF(dim=4), calibrator=us.Platt(), crossfit=2, epochs=3)
         p.fit(data.train, seeds=2, device="cpu")
         figures = p.diagnose(p_min=0.01)
         for calibrator, kind in (("none", "raw"), ("platt", "calibrated")):
@@ -87,7 +87,7 @@ class TestNumbers:
                 )
                 np.testing.assert_allclose(found, figures[kind]["per_seed"][metric], rtol=1e-9)
         for method in ("ips", "stable-dr"):
-            model = METHODS[method](backbone=us.MF(dim=4), epochs=3 if method == "ips" else 2)
+            model = METHODS[method](learner=us.MF(dim=4), epochs=3 if method == "ips" else 2)
             model.fit(data.train, propensity=p, seeds=2, device="cpu")
             found = values(done.table, method=method, propensity="mf", calibrator="platt", metric="auc")
             np.testing.assert_allclose(found, us.evaluate(model, data.test)["auc"], rtol=1e-4)
@@ -132,10 +132,10 @@ class TestResults:
         neumf = {"name": "neumf", "params": {"dim": 4, "layers": [4]}}
         read = {"uncertainty": "mc-dropout", "calibrators": ["none"]}
         both = [{"key": "plain", "params": {"epochs": 3}}, {"key": "mc", "params": {"epochs": 3}, **read}]
-        result = run_study(grid(propensities=both, backbone=neumf, methods=[]), tmp_path / "s", device="cpu")
+        result = run_study(grid(propensities=both, learner=neumf, methods=[]), tmp_path / "s", device="cpu")
         assert counted["propensity"] == 1
         alone = run_study(
-            grid(propensities=both[1:], backbone=neumf, methods=[]), tmp_path / "t", device="cpu"
+            grid(propensities=both[1:], learner=neumf, methods=[]), tmp_path / "t", device="cpu"
         )
         mc, of_itself, plain = (
             values(each.table, propensity=key, calibrator="none", metric="nll")
@@ -168,7 +168,7 @@ class TestResults:
         )
         np.testing.assert_array_equal(own, values(done.table, **naive))
         shipped = us.load("synthetic", n_users=60, n_items=40, density=0.2, protocol="paper").test
-        model = us.Naive(backbone=us.MF(dim=4), epochs=3)
+        model = us.Naive(learner=us.MF(dim=4), epochs=3)
         model.fit(us.load("synthetic", n_users=60, n_items=40, density=0.2).train, seeds=2, device="cpu")
         np.testing.assert_allclose(other, us.evaluate(model, shipped)["auc"], rtol=1e-4)
 
@@ -238,9 +238,9 @@ BAD = [
         "cpu",
         "n_users must be a whole number",
     ),
-    ({"backbone": {"name": "mf", "params": {"dim": 0}}}, "cpu", "dim must be at least 1"),
+    ({"learner": {"name": "mf", "params": {"dim": 0}}}, "cpu", "dim must be at least 1"),
     ({"crossfit": 1}, "cpu", "crossfit"),
-    ({"propensities": [{"key": "p", "uncertainty": "mc-dropout"}]}, "cpu", "needs a backbone with dropout"),
+    ({"propensities": [{"key": "p", "uncertainty": "mc-dropout"}]}, "cpu", "needs a learner with dropout"),
     ({"methods": [{"method": "ips", "params": {"selection": "zzz"}}]}, "cpu", "selection must be"),
     (
         {"methods": [{"method": "ips", "params": {"p_min": -1}}]},
@@ -253,7 +253,7 @@ BAD = [
         "cpu",
         "learning_rate must be in",
     ),
-    ({"tune": {"values": {"backbone__dim": [4, 0]}}}, "cpu", "dim must be at least 1"),
+    ({"tune": {"values": {"learner__dim": [4, 0]}}}, "cpu", "dim must be at least 1"),
     ({}, "tpu9", "'tpu9' is not a device"),
 ]
 
@@ -317,7 +317,7 @@ class TestCollapse:
 
 
 class TestTuning:
-    TUNE: ClassVar = {"values": {"learning_rate": [1e-4, 0.05], "backbone__dim": [2, 4]}, "methods": ["ips"]}
+    TUNE: ClassVar = {"values": {"learning_rate": [1e-4, 0.05], "learner__dim": [2, 4]}, "methods": ["ips"]}
 
     def test_the_choice_has_the_lowest_validation_loss_and_the_search_is_in_the_table(self, tmp_path):
         tuned = grid(tune=self.TUNE, methods=TINY["methods"][:2])
@@ -330,8 +330,8 @@ class TestTuning:
         assert len(losses) == 4
         best = min(losses, key=lambda name: np.mean(losses[name]))
         chosen = {row["metric"]: row["value"] for row in search if row["metric"].startswith("chosen")}
-        rate, dim = chosen["chosen[learning_rate]"], chosen["chosen[backbone__dim]"]
-        assert best == f"validation_loss[learning_rate={rate}, backbone__dim={dim:.0f}]"
+        rate, dim = chosen["chosen[learning_rate]"], chosen["chosen[learner__dim]"]
+        assert best == f"validation_loss[learning_rate={rate}, learner__dim={dim:.0f}]"
         assert {row["method"] for row in search} == {"ips"}
 
     @pytest.mark.parametrize("tried", [{"p_min": [0.01, 0.5]}, {"selection": ["snips", "ce"]}])
@@ -339,7 +339,7 @@ class TestTuning:
         """Models that learn nothing differ in their weights alone, which are those of the untuned method."""
         method = {"method": "ips", "params": {"epochs": 1, "learning_rate": 1e-12}}
         wide = {"name": "mf", "params": {"dim": 4, "init_std": 1.0}}
-        tuned = grid(methods=[method], backbone=wide, tune={"values": tried}, calibrators=["none"])
+        tuned = grid(methods=[method], learner=wide, tune={"values": tried}, calibrators=["none"])
         result = run_study(tuned, tmp_path / "s", device="cpu")
         search = result.table.filter(pc.equal(result.table["part"], "search")).to_pylist()
         by_trial = {}

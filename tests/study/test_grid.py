@@ -15,7 +15,7 @@ protocol = "honest"
 seeds = [0, 1, 2]
 datasets = [{ name = "coat", root = "somewhere" }]
 propensities = [
-  { key = "neumf", backbone = "neumf" },
+  { key = "neumf", learner = "neumf" },
   { key = "mc-dropout", uncertainty = "mc-dropout" },
   { key = "constant" },
 ]
@@ -38,18 +38,16 @@ def test_a_file_says_everything_in_short_or_in_full(tmp_path):
     grid = read_grid(path)
     assert grid.seed_list == (0, 1, 2)
     assert [each.label for each in grid.calibrators] == ["none", "platt", "isotonic"]
-    assert (
-        grid.propensities[1].make(grid.protocol_for("coat"), grid.backbone).uncertainty.name == "mc-dropout"
-    )
+    assert grid.propensities[1].make(grid.protocol_for("coat"), grid.learner).uncertainty.name == "mc-dropout"
     assert [each.is_trained for each in grid.propensities] == [True, True, False]
-    mrdr = grid.methods[2].make(grid.protocol_for("coat"), grid.backbone, 0.1)
+    mrdr = grid.methods[2].make(grid.protocol_for("coat"), grid.learner, 0.1)
     assert mrdr.p_min == 0.05
     assert read_grid(path, seeds=4).seed_list == (0, 1, 2, 3)
 
 
 def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
     own, told = read_grid(SMALL), read_grid({**SMALL, "p_min": 0.2})
-    made = [g.methods[1].make(g.protocol_for("synthetic"), g.backbone, 0.1).p_min for g in (own, told)]
+    made = [g.methods[1].make(g.protocol_for("synthetic"), g.learner, 0.1).p_min for g in (own, told)]
     assert made == ["auto", 0.2]
 
 
@@ -75,8 +73,8 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ({"methods": ["ips", "ips"]}, "methods has 'ips' twice. To fix: give one of them a key"),
         ({"propensities": []}, "a method needs propensities, and the grid has none"),
         ({"propensities": [{"key": "x", "uncertainty": "guess"}]}, "unknown uncertainty 'guess'"),
-        ({"backbone": "bert"}, "unknown backbone 'bert'"),
-        ({"backbone": {"name": "mf", "params": {"depth": 2}}}, "mf: .*depth"),
+        ({"learner": "bert"}, "unknown learner 'bert'"),
+        ({"learner": {"name": "mf", "params": {"depth": 2}}}, "mf: .*depth"),
         ({"crossfit": "many"}, "crossfit: Input should be a valid integer"),
         ({"name": ".."}, r"name: '\.\.' cannot be a study's name"),
         ({"name": "x" * 300}, "use up to 100 letters"),
@@ -93,13 +91,13 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
             r"datasets\[0\]: protocol is set elsewhere in a grid. To fix: write protocol",
         ),
         (
-            {"backbone": {"name": "mf", "params": {"dim": "a"}}},
-            "backbone: MF: dim must be a whole number, not 'a'",
+            {"learner": {"name": "mf", "params": {"dim": "a"}}},
+            "learner: MF: dim must be a whole number, not 'a'",
         ),
         ({"calibrators": [{"name": "histogram", "params": {"bins": 0}}]}, r"calibrators\[0\]: bins must be"),
         ({"propensities": [{"key": "p", "params": {"calibrator": "platt"}}]}, "write calibrators ="),
         (
-            {"methods": [{"method": "ips", "params": {"backbone": "mf"}}]},
+            {"methods": [{"method": "ips", "params": {"learner": "mf"}}]},
             "write it beside params, by its name",
         ),
         ({"tune": {"values": {"p_min": []}}}, r"tune\.values\.p_min: List should have at least 1 item"),
@@ -114,7 +112,7 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ({"reverse": ["no_clip"]}, "only the paper protocol has switches to reverse. To fix: write protocol"),
         ({"protocol": "paper", "reverse": ["x"]}, "the paper protocol has no switch 'x'"),
         ({"propensities": [{"key": "p", "calibrators": ["x"]}]}, r"propensities\[0\]\.calibrators\[0\]"),
-        ({"tune": {"values": {"backbone__dim": [4, "a"]}}}, "NeuMF: dim must be a whole number, not 'a'"),
+        ({"tune": {"values": {"learner__dim": [4, "a"]}}}, "NeuMF: dim must be a whole number, not 'a'"),
         ({"p_min": 2.0}, "p_min must be 'auto' or a number in"),
     ],
 )
@@ -169,9 +167,9 @@ def test_the_supplements_grid_has_720_combinations_and_draws_do_not_repeat():
 
 def test_the_paper_protocol_reaches_propensities_and_methods():
     grid = read_grid({**SMALL, "protocol": "paper"})
-    propensity = grid.propensities[0].make(grid.protocol_for("coat"), grid.backbone)
+    propensity = grid.propensities[0].make(grid.protocol_for("coat"), grid.learner)
     assert propensity.population == "sampled"
     assert propensity.patience is None
-    ips = grid.methods[1].make(grid.protocol_for("coat"), grid.backbone, 0.1)
+    ips = grid.methods[1].make(grid.protocol_for("coat"), grid.learner, 0.1)
     assert ips.patience is None
     assert ips.p_min < 1e-6

@@ -10,7 +10,7 @@ from unskew.study.legacy import AveragedTogether, NoisyImputer, OfficialV2, Uncl
 from unskew.study.results import described
 
 BRIEFLY = {
-    "backbone": us.NeuMF(dim=4, layers=(4,), dropout=0.5),
+    "learner": us.NeuMF(dim=4, layers=(4,), dropout=0.5),
     "epochs": 4,
     "batch_size": 64,
     "learning_rate": 0.05,

@@ -12,7 +12,7 @@ from unskew.study.legacy_propensity import DualFocalOnProbabilities, LegacyPrope
 
 
 def quick(**options):
-    training = {"backbone": us.MF(dim=4), "learning_rate": 0.02, "epochs": 12, "crossfit": None}
+    training = {"learner": us.MF(dim=4), "learning_rate": 0.02, "epochs": 12, "crossfit": None}
     return LegacyPropensity(**{**training, **options})
 
 
@@ -22,7 +22,7 @@ def log():
 
 
 def test_without_a_switch_it_is_the_propensity(log):
-    ours = us.Propensity(backbone=us.MF(dim=4), learning_rate=0.02, epochs=3).fit(log, device="cpu")
+    ours = us.Propensity(learner=us.MF(dim=4), learning_rate=0.02, epochs=3).fit(log, device="cpu")
     legacy = quick(epochs=3, crossfit=5).fit(log, device="cpu")
     np.testing.assert_array_equal(legacy.predict_each(log), ours.predict_each(log))
 
@@ -57,7 +57,7 @@ def test_probabilities_taken_for_logits_keep_to_a_narrow_range():
 
 def test_a_saved_one_is_read_back_as_what_it_is(log, tmp_path):
     propensity = quick(
-        backbone=us.NeuMF(dim=4, layers=(4,), dropout=0.3),
+        learner=us.NeuMF(dim=4, layers=(4,), dropout=0.3),
         calibrator_dropout=True,
         uncertainty=DualFocalOnProbabilities(),
         epochs=2,

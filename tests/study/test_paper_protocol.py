@@ -28,7 +28,7 @@ def everything(protocol: Paper) -> dict[str, object]:
         "methods": methods,
         "deviations": [protocol.deviations(name) for name in PUBLISHED],
         "test": protocol.test_protocol,
-        "backbone": repr(protocol.method("ips", NeuMF(), 0.08).backbone),
+        "learner": repr(protocol.method("ips", NeuMF(), 0.08).learner),
         "uncertainty": [repr(protocol.uncertainty(name)) for name in ("mc-dropout", "dual-focal")],
     }
 
@@ -83,10 +83,10 @@ def test_weight_decay_of_a_summed_loss_is_that_of_our_mean():
     assert mrdr["imputation_weight_decay"] == pytest.approx(1e-2 * density / 1024)
 
 
-def test_the_published_network_drops_embeddings_and_other_backbones_stay():
-    assert PAPER.propensity(NeuMF(dim=8)).backbone == NeuMF(dim=8, emb_dropout=0.2)
-    assert PAPER.method("ips", NeuMF(dim=8), 0.1).backbone == NeuMF(dim=8)
-    assert PAPER.propensity(MF()).backbone == MF()
+def test_the_published_network_drops_embeddings_and_other_learners_stay():
+    assert PAPER.propensity(NeuMF(dim=8)).learner == NeuMF(dim=8, emb_dropout=0.2)
+    assert PAPER.method("ips", NeuMF(dim=8), 0.1).learner == NeuMF(dim=8)
+    assert PAPER.propensity(MF()).learner == MF()
     assert PAPER.uncertainty("mc-dropout") == MCDropout(layers="embedding")
     assert PAPER.uncertainty("dual-focal") == DualFocalOnProbabilities()
 
@@ -160,7 +160,7 @@ def test_both_terms_of_a_click_see_the_same_noise_of_the_imputer(log):
 
     seen: list[torch.Tensor] = []
     method = published("dr-jl", log.density)
-    method.set_params(backbone=NeuMF(dim=4, layers=(4,), dropout=0.5), epochs=1)
+    method.set_params(learner=NeuMF(dim=4, layers=(4,), dropout=0.5), epochs=1)
     read = method.imputer_output
 
     def spy(setting, batch):

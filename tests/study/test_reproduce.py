@@ -32,7 +32,7 @@ SMALL = {
     "data": "synthetic",
     "seeds": 2,
     "options": WORLD,
-    "backbone_params": {"dim": 4, "layers": (4,)},
+    "learner_params": {"dim": 4, "layers": (4,)},
     "propensity_epochs": 2,
     "method_params": {"epochs": 2},
     "device": "cpu",

@@ -77,37 +77,37 @@ class Drawing(Debiaser):
 
 
 def fit_ips(log):
-    model = us.IPS(backbone=SMALL, epochs=4, patience=1, batch_size=40)
+    model = us.IPS(learner=SMALL, epochs=4, patience=1, batch_size=40)
     return model.fit(log, propensity=0.2, seeds=2, device="cpu")
 
 
 def fit_lazy(log):
-    model = us.IPS(backbone=us.MF(dim=3), epochs=2, batch_size=50)
+    model = us.IPS(learner=us.MF(dim=3), epochs=2, batch_size=50)
     return model.fit(log, propensity=0.5, seeds=2, device="cpu")
 
 
 def fit_tower(log):
     """Two stages, a click tower with its map and clip, imputation: all kinds of state."""
-    model = us.ESCM2DR(backbone=us.MF(dim=2), epochs=2, click_warm_up=2, batch_size=60)
+    model = us.ESCM2DR(learner=us.MF(dim=2), epochs=2, click_warm_up=2, batch_size=60)
     return model.fit(log, seeds=2, device="cpu")
 
 
 def fit_tdr(log):
-    model = us.TDR(backbone=SMALL, epochs=2, batch_size=60)
+    model = us.TDR(learner=SMALL, epochs=2, batch_size=60)
     return model.fit(log, propensity=0.3, seeds=1, device="cpu")
 
 
 def fit_folds(log):
-    return us.Propensity(backbone=SMALL, epochs=2, crossfit=2, batch_size=200).fit(log, seeds=2, device="cpu")
+    return us.Propensity(learner=SMALL, epochs=2, crossfit=2, batch_size=200).fit(log, seeds=2, device="cpu")
 
 
 def fit_logistic(log):
-    return us.Propensity(backbone=us.Linear(), crossfit=3).fit(log, seeds=2, device="cpu")
+    return us.Propensity(learner=us.Linear(), crossfit=3).fit(log, seeds=2, device="cpu")
 
 
 def fit_drawing(log):
     torch.manual_seed(3)
-    return Drawing(backbone=us.MF(dim=2), epochs=2, batch_size=60).fit(log, device="cpu")
+    return Drawing(learner=us.MF(dim=2), epochs=2, batch_size=60).fit(log, device="cpu")
 
 
 FITS = {
@@ -206,7 +206,7 @@ def test_a_finished_checkpoint_holds_no_states_and_begins_anew(tmp_path, log):
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["job.json"]
     with Checkpoint(tmp_path / "c", every=0):
         # Other data than before: nothing of it is left to differ.
-        us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log, device="cpu")
+        us.Naive(learner=us.MF(dim=2), epochs=1).fit(log, device="cpu")
 
 
 def interrupted(folder, fit, log, at=3):
@@ -247,12 +247,12 @@ def test_a_damaged_job_is_an_error(tmp_path, log):
 @pytest.mark.parametrize(
     ("other", "differs"),
     [
-        (lambda log: us.Naive(backbone=SMALL).fit(log, device="cpu"), "another training: "),
-        (lambda log: us.IPS(backbone=SMALL, epochs=5, patience=1, batch_size=40).fit(
+        (lambda log: us.Naive(learner=SMALL).fit(log, device="cpu"), "another training: "),
+        (lambda log: us.IPS(learner=SMALL, epochs=5, patience=1, batch_size=40).fit(
             log, propensity=0.2, seeds=2, device="cpu"), "schedule.epochs was 4 and is 5"),
-        (lambda log: us.IPS(backbone=SMALL, epochs=4, patience=1, batch_size=40).fit(
+        (lambda log: us.IPS(learner=SMALL, epochs=4, patience=1, batch_size=40).fit(
             log, propensity=0.3, seeds=2, device="cpu"), "propensities differs"),
-        (lambda log: us.IPS(backbone=SMALL, epochs=4, patience=1, batch_size=40).fit(
+        (lambda log: us.IPS(learner=SMALL, epochs=4, patience=1, batch_size=40).fit(
             log, propensity=0.2, seeds=[0, 2], device="cpu"), r"seeds was \[0, 1\] and is \[0, 2\]"),
     ],
 )  # fmt: skip
@@ -372,8 +372,8 @@ def test_on_a_gpu_captured_steps_go_on_to_the_same_weights_but_for_rounding(tmp_
     )
 
     def fit():
-        backbone = us.DCN(dim=8, layers=(8,))
-        model = us.DRJL(backbone=backbone, epochs=3, batch_size=100)
+        learner = us.DCN(dim=8, layers=(8,))
+        model = us.DRJL(learner=learner, epochs=3, batch_size=100)
         return model.fit(log, propensity=0.5, seeds=2, device="cuda")
 
     wanted = fit().predict_each(log)

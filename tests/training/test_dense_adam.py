@@ -70,7 +70,7 @@ def test_training_loads_neither_the_compiler_of_pytorch_nor_sympy():
         "draw = np.random.default_rng(0)\n"
         "log = us.Log.from_arrays(user=np.repeat(range(25), 4), item=np.tile(range(5), 20),"
         " conversion=draw.integers(2, size=100))\n"
-        "us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log)\n"
+        "us.Naive(learner=us.MF(dim=2), epochs=1).fit(log)\n"
         "print({'torch._dynamo', 'sympy'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

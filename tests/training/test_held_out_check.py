@@ -89,7 +89,7 @@ def test_a_start_that_trained_on_what_is_held_out_now_is_refused():
     """The days that were there yesterday converted, those of today have not yet."""
     whole = impressions()
     yesterday = whole.take(np.append(np.arange(2_000), 2_000 + np.arange(1_600)))
-    options = {"backbone": us.MF(dim=2), "epochs": 2, "batch_size": 128}
+    options = {"learner": us.MF(dim=2), "epochs": 2, "batch_size": 128}
     before = us.Naive(**options).fit(yesterday, device="cpu")
     assert before.split_.by.kind == "time"
     with (

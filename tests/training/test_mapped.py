@@ -77,7 +77,7 @@ def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_model_is_the_same(log: us.Log, mapped: us.Log, name: str) -> None:
     models = []
     for rows in (log, mapped):
-        method = METHODS[name](backbone=DCN, epochs=2, batch_size=100, members=2)
+        method = METHODS[name](learner=DCN, epochs=2, batch_size=100, members=2)
         models.append(method.fit(rows, propensity="p" if method.needs_propensity else None, device="cpu"))
     np.testing.assert_array_equal(*(model.validation_rows(log) for model in models))
     np.testing.assert_array_equal(models[0].predict_members_each(log), models[1].predict_members_each(mapped))
@@ -88,10 +88,10 @@ def test_the_model_is_the_same(log: us.Log, mapped: us.Log, name: str) -> None:
 @pytest.mark.parametrize(
     "propensity",
     [
-        us.Propensity(backbone=DCN, epochs=2, batch_size=200, crossfit=2),
-        us.Propensity(backbone=us.MF(dim=2), epochs=2, batch_size=200, crossfit=3, negatives=1.0),
-        us.Propensity(backbone=us.Linear(), crossfit=2),
-        us.Propensity(backbone=us.Linear(), crossfit=2, negatives=1.0),
+        us.Propensity(learner=DCN, epochs=2, batch_size=200, crossfit=2),
+        us.Propensity(learner=us.MF(dim=2), epochs=2, batch_size=200, crossfit=3, negatives=1.0),
+        us.Propensity(learner=us.Linear(), crossfit=2),
+        us.Propensity(learner=us.Linear(), crossfit=2, negatives=1.0),
     ],
     ids=["network", "network on negatives", "linear", "linear on negatives"],
 )
@@ -110,8 +110,8 @@ def test_propensities_and_folds_are_the_same(log: us.Log, mapped: us.Log, propen
 
 
 def test_a_log_is_predicted_block_by_block_as_at_once(log: us.Log, mapped: us.Log) -> None:
-    model = us.IPS(backbone=DCN, epochs=1).fit(mapped, propensity="p", device="cpu")
-    propensity = us.Propensity(backbone=us.Linear(), crossfit=2).fit(mapped)
+    model = us.IPS(learner=DCN, epochs=1).fit(mapped, propensity="p", device="cpu")
+    propensity = us.Propensity(learner=us.Linear(), crossfit=2).fit(mapped)
     for fitted in (model, propensity):
         parts = [fitted.predict_each(block) for block in mapped.blocks(400)]
         np.testing.assert_allclose(np.concatenate(parts, axis=1), fitted.predict_each(log), rtol=1e-5)

@@ -114,7 +114,7 @@ def log():
     return us.load("synthetic", n_users=60, n_items=40, density=0.15, seed=1).train
 
 
-PROPENSITY = {"backbone": us.MF(dim=4), "learning_rate": 0.02, "epochs": 6, "patience": 2}
+PROPENSITY = {"learner": us.MF(dim=4), "learning_rate": 0.02, "epochs": 6, "patience": 2}
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,7 @@ def test_a_propensity_trained_in_groups_is_the_one_trained_at_once(log, small_me
 @pytest.mark.parametrize("method", [us.IPS, us.GPL, us.DRJL, us.ESCM2DR])
 def test_a_debiaser_trained_in_groups_is_the_one_trained_at_once(log, small_memory, method):
     def fitted():
-        model = method(
-            backbone=us.MF(dim=4), epochs=4, learning_rate=0.02, patience=2, **short_stages(method)
-        )
+        model = method(learner=us.MF(dim=4), epochs=4, learning_rate=0.02, patience=2, **short_stages(method))
         return model.fit(log, propensity=np.linspace(0.05, 0.4, 5 * len(log)).reshape(5, -1), seeds=5)
 
     at_once = fitted()

@@ -12,7 +12,7 @@ import unskew as us
 from unskew.base.progress import SILENT
 from unskew.data import Field, Rows, Schema
 from unskew.debias.losses import cross_entropy
-from unskew.learners import DCN, MF, Backbone, BatchEnsemble, DeepFM, NeuMF
+from unskew.learners import DCN, MF, BatchEnsemble, DeepFM, NetworkLearner, NeuMF
 from unskew.learners.layers import ReplicaEmbedding, normal, release, settle
 from unskew.training import Pass, Sample, Schedule, ShuffledRows, Step, loop, row_adam, train
 from unskew.training.dense_adam import BETA_1, BETA_2, EPSILON, DenseAdam
@@ -176,16 +176,16 @@ class TestOnGPU:
         assert float((on_gpu - on_cpu).norm() / (on_cpu - start).norm()) < 1e-3
 
     @pytest.mark.parametrize(
-        "backbone",
+        "learner",
         [MF(dim=4), NeuMF(dim=16, layers=(32, 16, 16), dropout=0.0), DCN(dim=4, layers=(8,)), DeepFM(dim=4)],
         ids=["mf", "neumf in one go", "dcn", "deepfm"],
     )
-    def test_networks_learn_what_they_do_with_dense_adam(self, backbone, monkeypatch):
+    def test_networks_learn_what_they_do_with_dense_adam(self, learner, monkeypatch):
         """With steps that are captured and replayed."""
         found = []
         for fewest in (0, 1 << 40):
             monkeypatch.setattr(row_adam, "FEWEST_ROWS_ON_GPU", fewest)
-            found.append(fitted(backbone, epochs=2, device="cuda")[1])
+            found.append(fitted(learner, epochs=2, device="cuda")[1])
         torch.testing.assert_close(found[0], found[1], rtol=0, atol=5e-3)
         assert float(found[0][1].mean()) < float(found[0][0].mean())
 
@@ -193,14 +193,14 @@ class TestOnGPU:
 USERS, ITEMS, BATCH = 300, 200, 32
 
 
-def fitted(backbone: Backbone, seeds=(0, 1), *, decay=0.0, epochs=3, device="cpu"):
+def fitted(learner: NetworkLearner, seeds=(0, 1), *, decay=0.0, epochs=3, device="cpu"):
     """A network after some epochs on random pairs, and its losses."""
     random = torch.Generator().manual_seed(5)
     user = torch.randint(USERS, (1500,), generator=random)
     item = (torch.rand(1500, generator=random) ** 2 * ITEMS).long()
     label = ((user * 7 + item) % 3 == 0).float()
     user, item, label = (each.to(device) for each in (user, item, label))
-    network = backbone.build(Schema.of_ids(USERS, ITEMS), seeds)
+    network = learner.build(Schema.of_ids(USERS, ITEMS), seeds)
     network.to_device(torch.device(device))
 
     def loss(sample: Sample):
@@ -221,7 +221,7 @@ def fitted(backbone: Backbone, seeds=(0, 1), *, decay=0.0, epochs=3, device="cpu
 
 class TestNetworks:
     @pytest.mark.parametrize(
-        "backbone",
+        "learner",
         [
             MF(dim=4),
             NeuMF(dim=4, layers=(8, 4), dropout=0.0),
@@ -232,13 +232,13 @@ class TestNetworks:
         ],
         ids=["mf", "neumf in one go", "neumf by layers", "batch ensemble", "dcn", "deepfm"],
     )
-    def test_every_backbone_learns_what_it_does_with_dense_adam(self, backbone, lazily):
+    def test_every_learner_learns_what_it_does_with_dense_adam(self, learner, lazily):
         # One epoch: later, a unit of a ReLU near 0 may be active in the one and not in the other.
-        ours, losses = fitted(backbone, epochs=1)
+        ours, losses = fitted(learner, epochs=1)
         lazily(False)
-        theirs, expected = fitted(backbone, epochs=1)
+        theirs, expected = fitted(learner, epochs=1)
         torch.testing.assert_close(losses, expected, rtol=0, atol=2e-3)
-        start = backbone.build(Schema.of_ids(USERS, ITEMS), [0, 1])
+        start = learner.build(Schema.of_ids(USERS, ITEMS), [0, 1])
         for one, other, first in zip(ours.parameters(), theirs.parameters(), start.parameters(), strict=True):
             one, other, first = (each.detach() for each in (one, other, first))
             assert float((one - other).norm()) < 0.01 * float((other - first).norm()) + 1e-6
@@ -297,15 +297,15 @@ class TestNetworks:
 class TestWhatAStepTouches:
     """Bytes instead of a clock: what a step allocates and writes does not grow with the table."""
 
-    @pytest.mark.parametrize("backbone", [MF(dim=8), NeuMF(dim=8, layers=(16, 8))], ids=["mf", "neumf"])
-    def test_a_step_allocates_no_more_on_a_table_a_hundred_times_as_large(self, backbone, lazily):
-        taken = [self.largest_allocation(backbone, size) for size in (1_000, 100_000)]
+    @pytest.mark.parametrize("learner", [MF(dim=8), NeuMF(dim=8, layers=(16, 8))], ids=["mf", "neumf"])
+    def test_a_step_allocates_no_more_on_a_table_a_hundred_times_as_large(self, learner, lazily):
+        taken = [self.largest_allocation(learner, size) for size in (1_000, 100_000)]
         assert taken[0] == taken[1] < 1_000_000
         lazily(False)
-        assert self.largest_allocation(backbone, 100_000) > 100_000 * 8 * 4
+        assert self.largest_allocation(learner, 100_000) > 100_000 * 8 * 4
 
-    def largest_allocation(self, backbone, size):
-        network = backbone.build(Schema.of_ids(size, size), [0])
+    def largest_allocation(self, learner, size):
+        network = learner.build(Schema.of_ids(size, size), [0])
         optimiser = loop.adam(network, "network", Schedule(1, LR, 0.0, None), 16)
         pairs = Rows(user=torch.arange(16)[None], item=torch.arange(16)[None])
 
@@ -330,7 +330,7 @@ def test_methods_with_tables_by_rows_predict_as_with_dense_adam(method, lazily):
     log = us.load("synthetic", n_users=60, n_items=40, density=0.15, seed=1).train
 
     def fitted():
-        model = method(backbone=us.MF(dim=4), epochs=3, learning_rate=0.02, weight_decay=0.0, batch_size=32)
+        model = method(learner=us.MF(dim=4), epochs=3, learning_rate=0.02, weight_decay=0.0, batch_size=32)
         return model.fit(log, propensity=0.2, seeds=2) if method.needs_propensity else model.fit(log, seeds=2)
 
     ours = fitted()

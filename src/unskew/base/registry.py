@@ -1,4 +1,4 @@
-"""What can be chosen by name: debiasers, calibrators, backbones, propensities, datasets; by one decorator."""
+"""What can be chosen by name: debiasers, calibrators, learners, propensities, datasets; by one decorator."""
 
 from __future__ import annotations
 
@@ -147,16 +147,16 @@ METHODS: Registry[type[Debiaser]] = Registry("method", "unskew.debias", "Debiase
 CALIBRATORS: Registry[type[Calibrator]] = Registry("calibrator", "unskew.calibration", "Calibrator")
 """Every calibrator of scores alone by its name, in the order of tables (``Multicalibrated`` needs more)."""
 
-BACKBONES: Registry[type[Learner]] = Registry("backbone", "unskew.learners", "Learner")
-"""Every backbone by the name that ``unskew run --backbone`` knows it by."""
+LEARNERS: Registry[type[Learner]] = Registry("learner", "unskew.learners", "Learner")
+"""Every learner by the name that ``unskew run --learner`` knows it by."""
 
 PROPENSITIES: Registry[type[BasePropensity]] = Registry("propensity", "unskew.propensity", "BasePropensity")
-"""Every propensity without a network by its name; a network's is called by its backbone."""
+"""Every propensity without a network by its name; a network's is called by its learner."""
 
 DATASETS: Registry[Callable[..., Dataset]] = Registry("dataset", "unskew.data.datasets")
 """Every loader by the name that :func:`load` and ``unskew run --data`` know it by."""
 
-REGISTRIES: tuple[Registry[Any], ...] = (METHODS, CALIBRATORS, BACKBONES, PROPENSITIES, DATASETS)
+REGISTRIES: tuple[Registry[Any], ...] = (METHODS, CALIBRATORS, LEARNERS, PROPENSITIES, DATASETS)
 
 
 @overload
@@ -164,9 +164,9 @@ def register(entry: Entry) -> Entry: ...
 @overload
 def register(*, order: float) -> Callable[[Entry], Entry]: ...
 def register(entry: Any = None, *, order: float = float("inf")) -> Any:
-    """Make a debiaser, calibrator, backbone, propensity or dataset known by its name; a decorator.
+    """Make a debiaser, calibrator, learner, propensity or dataset known by its name; a decorator.
 
-    A class is registered by its ``name``: it extends ``Debiaser``, ``Calibrator``, ``Backbone`` or
+    A class is registered by its ``name``: it extends ``Debiaser``, ``Calibrator``, ``Learner`` or
     ``BasePropensity`` (:mod:`unskew.propensity.propensity`), and the decorator stands above ``@dataclass``. A
     function with the parameters ``root`` and ``protocol`` loads a dataset, and is registered by its own name.
     Runs, studies, the command line (``unskew --with FILE.py``) and saved folders then know it. Defining the
@@ -197,7 +197,7 @@ def _registered(entry: Entry, order: float) -> Entry:
     name = entry.__name__ if registry is DATASETS else getattr(entry, "name", None)
     if registry is None or not isinstance(name, str):
         raise ParameterError(
-            f"{entry!r} is neither a Debiaser, Calibrator, Backbone or BasePropensity with a name, nor a"
+            f"{entry!r} is neither a Debiaser, Calibrator, Learner or BasePropensity with a name, nor a"
             " function with the parameters root and protocol that loads a dataset",
             remedy="extend one of these classes and set name",
         )

@@ -1,7 +1,7 @@
 """From one seed per repetition to an independent stream for each purpose.
 
 Each repetition has one seed; data split, initial weights, batch order and dropout draw from streams of
-their own, so that changing one (another method, another backbone) leaves the others as they were and
+their own, so that changing one (another method, another learner) leaves the others as they were and
 methods stay paired.
 """
 

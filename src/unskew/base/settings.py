@@ -30,6 +30,9 @@ EXPECTED = {
 }
 """The words for the kind of value that a field takes, by pydantic's kind of error."""
 
+FORMER = {"backbone": "learner"}
+"""The names of options that had another one, which messages to users of it tell."""
+
 BOUNDS = {
     "greater_than_equal": ("ge", "at least"),
     "greater_than": ("gt", "above"),
@@ -108,16 +111,15 @@ def refusal(
     name = name_of(path)
     if first["type"] == "extra_forbidden":
         known = _names_at(model, path[:-1])
-        near = difflib.get_close_matches(path[-1], known, n=1)
+        near = difflib.get_close_matches(FORMER.get(path[-1], path[-1]), known, n=1)
         remedy = f"use {name_of([*path[:-1], near[0]])}" if near else f"use one of {', '.join(known)}"
         return ParameterError(f"there is no option {name}", where=where or None, remedy=remedy)
     if first["type"] == "missing":
         return ParameterError(f"{name} is missing", where=where or None, remedy=f"give {name}")
     # A field of several types has a problem for each of them.
     same = [each for each in problems if each["loc"][:-1] == first["loc"][:-1]] if len(path) > 1 else [first]
-    same = [each for each in same if each["input"] is first["input"]]
-    expected = " or ".join(dict.fromkeys(_expected(each) for each in same))
-    problem = f"{name} must be {expected}, not {first['input']!r}"
+    expected = dict.fromkeys(_expected(each) for each in same if each["input"] is first["input"])
+    problem = f"{name} must be {' or '.join(expected)}, not {first['input']!r}"
     return ParameterError(problem, where=where or None, remedy="give another value, or leave it out")
 
 

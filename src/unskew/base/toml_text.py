@@ -14,10 +14,10 @@ def to_toml(table: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> print(to_toml({"seeds": [0, 1], "backbone": {"name": "mf"}}))
+    >>> print(to_toml({"seeds": [0, 1], "learner": {"name": "mf"}}))
     seeds = [0, 1]
     <BLANKLINE>
-    [backbone]
+    [learner]
     name = "mf"
     <BLANKLINE>
     """

@@ -31,8 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name of a file or a mark of a table that the terminal's encoding lacks must not end the command.
         sys.stdout.reconfigure(errors="replace")
-    placed = _placed()
-    placed.clear()
+    _placed().clear()
     code = EXIT_DEFECT
     try:
         code = _guarded(list(sys.argv[1:] if arguments is None else arguments))
@@ -95,6 +94,7 @@ def _run(arguments: list[str]) -> int:
     import typer
 
     from unskew.base.errors import UnskewError
+    from unskew.base.settings import FORMER
     from unskew.cli.app import command
 
     # typer carries its own click in newer versions and imports it in older ones: the base of its usage
@@ -111,6 +111,9 @@ def _run(arguments: list[str]) -> int:
         result = EXIT_INTERRUPTED
     except usage_error as error:
         message = getattr(error, "format_message", error.__str__)()
+        for old, new in FORMER.items():
+            if f"No such option: --{old}" in message:
+                return _fail(f"there is no option --{old}. To fix: use --{new}.")
         return _fail(f"{message.rstrip('.')}. To fix: see unskew --help, or --help after the verb.")
     except UnskewError as error:
         return _fail(str(error))

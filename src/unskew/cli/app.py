@@ -64,7 +64,7 @@ def _common(
         typer.Option(
             "--with",
             metavar="FILE.py",
-            help="Run this file first, to register your own method, calibrator, backbone or dataset.",
+            help="Run this file first, to register your own method, calibrator, learner or dataset.",
         ),
     ] = None,
 ) -> None:

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
+from unskew.base.errors import ParameterError
+from unskew.base.registry import METHODS, REGISTRIES
 from unskew.base.settings import Settings, option
+from unskew.cli.console import plain_console
 
 SECTION = re.compile(r"Parameters\n-+\n(.*?)(?:\n\n\S[^\n]*\n-+\n|\Z)", re.DOTALL)
 """What a docstring says of parameters, up to its next section."""
@@ -28,19 +31,15 @@ class MethodsOptions(Settings):
 
 
 def methods(options: MethodsOptions) -> None:
-    """List debiasing methods (what each needs, when to use it), calibrators, backbones and datasets.
+    """List debiasing methods (what each needs, when to use it), calibrators, learners and datasets.
 
     With a NAME, the parameters of what is called so.
     """
     from rich.table import Table
 
-    from unskew.cli.console import plain_console
-
     if options.name is not None:
         _show_parameters(options.name)
         return
-    from unskew.base.registry import METHODS, REGISTRIES
-
     titles = ("name", "paper", "needs", "when to use it")
     table = Table(*titles, title="Debiasing methods", title_justify="left")
     for name, method in METHODS.items():
@@ -61,9 +60,6 @@ def _show_parameters(name: str) -> None:
     """Print a table of parameters for each thing of this name."""
     from rich.table import Column, Table
 
-    from unskew.base.errors import ParameterError
-    from unskew.cli.console import plain_console
-
     found = list(_called(name))
     if not found:
         raise ParameterError(f"nothing is called {name!r}", remedy="use one of the names of unskew methods")
@@ -77,9 +73,8 @@ def _show_parameters(name: str) -> None:
 
 
 def _called(name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a run, and the datasets, of a name; a backbone is one of a propensity too."""
-    from unskew.base.registry import REGISTRIES
-    from unskew.propensity import UNCERTAINTIES
+    """Yield the parts of a run, and the datasets, of a name; a learner is one of a propensity too."""
+    from unskew.propensity import UNCERTAINTIES, Propensity
 
     for registry in REGISTRIES:
         for each in (name, name.replace("-", "_")):
@@ -93,8 +88,6 @@ def _called(name: str) -> Iterator[tuple[str, Any]]:
     if name in UNCERTAINTIES:
         yield "uncertainty", UNCERTAINTIES[name]
     if name == "propensity":
-        from unskew.propensity import Propensity
-
         yield "propensity", Propensity
 
 

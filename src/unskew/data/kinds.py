@@ -67,7 +67,7 @@ class Coded(Feature):
         For open vocabularies: so many codes, and a value gets one by a hash of its text. None keeps a
         vocabulary.
     dim
-        Dimension of its embedding; None as the backbone says.
+        Dimension of its embedding; None as the learner says.
     share
         The name of another feature whose codes and embeddings it shares (a viewed and a bought brand).
     min_count
@@ -113,7 +113,7 @@ class Category(Coded):
     hash
         So many codes, by a hash of the value's text, for open vocabularies.
     dim
-        Dimension of its embedding; None as the backbone says.
+        Dimension of its embedding; None as the learner says.
     share
         The name of another feature whose codes and embeddings it shares.
     min_count

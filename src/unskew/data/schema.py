@@ -64,7 +64,7 @@ class Field:
         Columns that it has in a batch: 1 for a category; as many codes as a row of a bag may have; 1 for a
         number, and as many as it has for a vector, with one more that says whether it is missing.
     dim, share, pool
-        The embedding: its dimension (None as the backbone says), the field whose embeddings it shares, and
+        The embedding: its dimension (None as the learner says), the field whose embeddings it shares, and
         how those of a bag become one.
     """
 

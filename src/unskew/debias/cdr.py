@@ -13,7 +13,7 @@ from unskew.base.registry import register
 from unskew.debias.forms import FormName, ImputationForm, dr_correction, form_of, imputed_error
 from unskew.debias.imputation import HOSTS, Hosted
 from unskew.debias.setting import Batch, Setting
-from unskew.learners.backbone import Embedded, Network
+from unskew.learners.network import Embedded, Network
 from unskew.training import evaluating
 from unskew.training.means import OnBoth, Space
 

@@ -18,7 +18,7 @@ from unskew.debias.method import Counted
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, clicks
 from unskew.debias.tasks import click_loss
 from unskew.debias.towers import clicked
-from unskew.learners import Backbone, Intercept, UserIntercept
+from unskew.learners import Intercept, NetworkLearner, UserIntercept
 from unskew.metrics.sample_weight import inverse_weight
 from unskew.training import Pass, Step
 
@@ -50,7 +50,7 @@ class PlattExperts:
         maps = (*self._towers("slope"), *self._towers("intercept"))
         return {f"{self.of}_maps": maps, f"{self.of}_gates": self._towers("gate")}
 
-    def backbones(self) -> dict[str, Backbone]:
+    def learners(self) -> dict[str, NetworkLearner]:
         """A number for all pairs; a number for each user."""
         return {f"{self.of}_maps": Intercept(), f"{self.of}_gates": UserIntercept()}
 
@@ -130,17 +130,17 @@ class DCEDR(JointLearning):
         """Those of DR-JL, and the experts'."""
         return {**super().networks(), **self.of_propensity.networks(), **self.of_imputation.networks()}
 
-    def backbones(self) -> Mapping[str, Backbone]:
+    def learners(self) -> Mapping[str, NetworkLearner]:
         """The experts have numbers for all pairs, or for each user."""
-        return {**self.of_propensity.backbones(), **self.of_imputation.backbones()}
+        return {**self.of_propensity.learners(), **self.of_imputation.learners()}
 
     def learning_rates(self) -> Mapping[str, float]:
         """The experts have their own."""
-        return dict.fromkeys(self.backbones(), self.expert_learning_rate)
+        return dict.fromkeys(self.learners(), self.expert_learning_rate)
 
     def weight_decays(self) -> Mapping[str, float]:
         """Maps do not decay; gates do, towards users who are alike."""
-        maps = {name: 0.0 for name, kind in self.backbones().items() if isinstance(kind, Intercept)}
+        maps = {name: 0.0 for name, kind in self.learners().items() if isinstance(kind, Intercept)}
         return {**super().weight_decays(), **maps}
 
     def learns_from(self) -> Mapping[str, Counted]:

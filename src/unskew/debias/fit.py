@@ -222,7 +222,7 @@ def _observed(job: Job, given: GivenPropensities | None, replicas: Sequence[Repl
 
 def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
     """Train all replicas, at once if they fit into memory; each of several processes trains some of them."""
-    if isinstance(method.backbone, TableLearner):
+    if isinstance(method.learner, TableLearner):
         return _fit_tables(method, job, given)
     if processes.world() == 1:
         return _train_here(method, job, given)
@@ -276,7 +276,7 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
 
 def train_sets(method: Debiaser, job: Job, given: Sequence[GivenPropensities | None]) -> list[Trained]:
     """Train all replicas with each set of propensities in one stack; then each set's share of it."""
-    if isinstance(method.backbone, TableLearner):
+    if isinstance(method.learner, TableLearner):
         return [_fit_tables(method, job, each) for each in given]
     whole = train_replicas(method, replace(job, replicas=job.replicas * len(given)), _stacked(given))
     if len(given) == 1:

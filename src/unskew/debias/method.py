@@ -65,7 +65,7 @@ class Debiaser(Estimator):
 
     Parameters
     ----------
-    backbone
+    learner
         The conversion network f_θ (and the method's other networks).
     fields
         The features that they read, of a log that has them: names, or with a minus in front (``"-position"``)
@@ -132,7 +132,7 @@ class Debiaser(Estimator):
     predicts_rates: ClassVar[bool] = True
     """Whether predictions are meant as conversion rates; otherwise they are scores, to rank by."""
 
-    backbone: Learner = field(default_factory=NeuMF)
+    learner: Learner = field(default_factory=NeuMF)
     fields: tuple[str, ...] | None = None
     p_min: Clip = "auto"
     epochs: int = 200
@@ -179,14 +179,14 @@ class Debiaser(Estimator):
             self.click_propensity_ = self.tower.judged(setting)
             self.click_sketches_ = self.tower.sketches(setting)
 
-    def backbones(self) -> Mapping[str, Learner]:
-        """Backbone by network, where it is not ``backbone``."""
+    def learners(self) -> Mapping[str, Learner]:
+        """Return learners by network, where they are not ``learner``."""
         return {}
 
-    def backbone_of(self, network: str) -> Learner:
+    def learner_of(self, network: str) -> Learner:
         """What builds a network."""
-        own = self.backbones().get(network)
-        return self.backbone if own is None else own
+        own = self.learners().get(network)
+        return self.learner if own is None else own
 
     def learning_rates(self) -> Mapping[str, float]:
         """Learning rate by network, where it is not ``learning_rate``."""
@@ -221,10 +221,10 @@ class Debiaser(Estimator):
         ``Learner.build``."""
         schema = schema.select(self.fields)
         # What else a method learns, a learner of tables fits on the way.
-        alone = isinstance(self.backbone, TableLearner)
+        alone = isinstance(self.learner, TableLearner)
         made = {"prediction": ("prediction",)} if alone else self.networks()
         networks = {
-            name: self.backbone_of(name).build(
+            name: self.learner_of(name).build(
                 schema, [stream(seed, name) for seed in seeds], towers, drawn=drawn
             )
             for name, towers in made.items()
@@ -281,7 +281,7 @@ class Debiaser(Estimator):
         start
             A fitted model, or its folder, to start from: users, items and values of features that it knows
             keep their rows, others have new ones, all other weights are taken over. Its seeds must be among
-            the model's, and backbone and fields the same. Where no epoch is better than what it started as,
+            the model's, and learner and fields the same. Where no epoch is better than what it started as,
             that is kept.
         """
         self._check()
@@ -341,8 +341,8 @@ class Debiaser(Estimator):
             given.append(part._given(log, propensity, key not in raw))
         job = parts[0]._job(log, validation, progress, label, start)
         for part in parts:
-            part.backbone = parts[0].backbone
-        trained_sets = train_sets(type(self)(**(params | {"backbone": parts[0].backbone})), job, given)
+            part.learner = parts[0].learner
+        trained_sets = train_sets(type(self)(**(params | {"learner": parts[0].learner})), job, given)
         for key, part, trained, of in zip(propensities, parts, trained_sets, given, strict=True):
             part._keep(job, trained)
             part.finish(trained.setting)
@@ -364,7 +364,7 @@ class Debiaser(Estimator):
         other._start(seeds, "cpu")
         log = other._read_alone(log)
         warm = other._warm_start(start, log, called)
-        other.backbone = warm.backbone(other, log.schema.select(other.fields))
+        other.learner = warm.learner(other, log.schema.select(other.fields))
         with torch.device("meta"):
             warm.check(other.untrained(log.schema, [other.replicas()[0].own]), other)
         if validation is None and other.validation_share:
@@ -410,7 +410,7 @@ class Debiaser(Estimator):
     @property
     def reads_features(self) -> bool:
         """Whether one of its networks reads more than the two ids."""
-        return any(self.backbone_of(name).reads_features for name in self.networks())
+        return any(self.learner_of(name).reads_features for name in self.networks())
 
     def _job(
         self,
@@ -426,7 +426,7 @@ class Debiaser(Estimator):
         warm = None
         if start is not None:
             warm = self._warm_start(start, log)
-            self.backbone = warm.backbone(self, log.schema.select(self.fields))
+            self.learner = warm.learner(self, log.schema.select(self.fields))
         replicas = self.replicas()
         if warm is not None:
             replicas = warm.parts(replicas)
@@ -453,8 +453,8 @@ class Debiaser(Estimator):
         from unskew.debias.storage import load_model
 
         require(
-            not isinstance(self.backbone, TableLearner),
-            f"only networks start from a fitted model, and {self.backbone.name} is none",
+            not isinstance(self.learner, TableLearner),
+            f"only networks start from a fitted model, and {self.learner.name} is none",
             "leave start out",
         )
         if isinstance(start, str | Path):
@@ -468,7 +468,7 @@ class Debiaser(Estimator):
 
     def _read_alone(self, log: Log) -> Log:
         """The log with what its networks read."""
-        if isinstance(self.backbone, TableLearner):
+        if isinstance(self.learner, TableLearner):
             return read_by_tables(log, self.fields)
         if self.reads_features:
             return log.reading(self.fields)
@@ -561,18 +561,18 @@ class Debiaser(Estimator):
 
     def _check(self) -> None:
         require_types(self, choices=False)
-        if isinstance(self.backbone, TableLearner):
-            self.backbone.check()
+        if isinstance(self.learner, TableLearner):
+            self.learner.check()
             require(
                 self.with_tables is not None,
-                f"{self.name} trains networks in turn or together, and {self.backbone.name} is none",
+                f"{self.name} trains networks in turn or together, and {self.learner.name} is none",
                 "use a network such as NeuMF(), or naive, ips, snips, uips, eib, dr, dr-jl or mrdr",
             )
         require_kind(self.recalibrate)
         require(
             self.fields is None or self.reads_features,
-            f"fields are chosen, and {self.backbone.name} reads the ids alone",
-            "use a backbone that reads features, such as DCN(), or leave fields out",
+            f"fields are chosen, and {self.learner.name} reads the ids alone",
+            "use a learner that reads features, such as DCN(), or leave fields out",
         )
         require_at_least(1, epochs=self.epochs, batch_size=self.batch_size, checks=self.checks)
         require_range("members", self.members, 1, MOST_MEMBERS, "5, for example")

@@ -91,7 +91,7 @@ class StableDR(Debiaser):
         )
         return (Pass(ClicksAndCells(self.ratio), steps, self.find_centre),)
 
-    def backbones(self) -> dict[str, Intercept]:
+    def learners(self) -> dict[str, Intercept]:
         """Shift and tilt are one number each."""
         return {"propensity": Intercept()}
 

@@ -47,10 +47,10 @@ class TableFits:
         training: Tensor,
         held_out: Tensor,
     ) -> None:
-        assert isinstance(method.backbone, TableLearner)
+        assert isinstance(method.learner, TableLearner)
         network = setting.networks["prediction"]
         assert isinstance(network, FittedLearners)
-        self.method, self.learner, self.setting, self.network = method, method.backbone, setting, network
+        self.method, self.learner, self.setting, self.network = method, method.learner, setting, network
         self.replicas, self.population = replicas, data.population
         self.clicks = data.observed(training)
         self.held_out = data.observed(held_out) if held_out.shape[1] else None

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from unskew.base.registry import BACKBONES
-from unskew.learners.backbone import Backbone, Network
+from unskew.base.registry import LEARNERS
 from unskew.learners.batch_ensemble import BatchEnsemble
 from unskew.learners.custom import Custom
 from unskew.learners.intercept import Intercept, UserIntercept
 from unskew.learners.learner import Learner, TableLearner
+from unskew.learners.network import Network, NetworkLearner
 
 __all__ = [
-    "BACKBONES",
-    "Backbone",
+    "LEARNERS",
     "BatchEnsemble",
     "Custom",
     "Intercept",
     "Learner",
     "Network",
+    "NetworkLearner",
     "TableLearner",
     "UserIntercept",
-    "make_backbone",
+    "make_learner",
 ]
 
 # Registered: written by `make docs`.
@@ -49,6 +49,6 @@ __all__ += [
 # End of what is registered.
 
 
-def make_backbone(name: str, **params: Any) -> Learner:
-    """Return a learner by name, e.g. ``make_backbone("neumf", dim=32)``."""
-    return BACKBONES[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in params.items()})
+def make_learner(name: str, **params: Any) -> Learner:
+    """Return a learner by name, e.g. ``make_learner("neumf", dim=32)``."""
+    return LEARNERS[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in params.items()})

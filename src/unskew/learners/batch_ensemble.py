@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from unskew.base.estimator import require, require_at_least, require_choice
-from unskew.learners.backbone import Backbone, Blueprint, Network
 from unskew.learners.layers import (
     Initialiser,
     ReplicaEmbedding,
@@ -19,6 +18,7 @@ from unskew.learners.layers import (
     random_signs,
     replicated,
 )
+from unskew.learners.network import Blueprint, Network, NetworkLearner
 from unskew.learners.neumf import NeuMF
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ SPREAD = 0.5
 
 
 @dataclass(kw_only=True)
-class BatchEnsemble(Backbone):
+class BatchEnsemble(NetworkLearner):
     """y_i = ((x ∘ r_i) W) ∘ s_i + b_i: member i has the weight W ∘ (r_i s_iᵀ).
 
     W is shared by the ``members``; r_i, s_i and the bias b_i are the member's own, for every linear layer of
@@ -45,7 +45,7 @@ class BatchEnsemble(Backbone):
     """
 
     name: ClassVar[str] = "batch-ensemble"
-    base: Backbone = field(default_factory=NeuMF)
+    base: NetworkLearner = field(default_factory=NeuMF)
     members: int = 10
     init: Literal["signs", "normal"] = "signs"
 
@@ -61,7 +61,7 @@ class BatchEnsemble(Backbone):
         shared = [each for each in network.modules() if isinstance(each, ReplicaLinear | ReplicaEmbedding)]
         require(
             bool(shared),
-            f"the backbone {self.base.name!r} has no layers whose weights members could share",
+            f"the learner {self.base.name!r} has no layers whose weights members could share",
             "use another, such as NeuMF(), or members that are trained apart",
         )
         initialise = random_signs if self.init == "signs" else _around_one

@@ -37,7 +37,7 @@ class Classifier(EncodedLearner):
     >>> import unskew as us
     >>> from sklearn.naive_bayes import GaussianNB
     >>> log = us.load("synthetic", n_users=80, n_items=60, density=0.2).train
-    >>> p = us.Propensity(backbone=us.Classifier(estimator=GaussianNB()), crossfit=3).fit(log)
+    >>> p = us.Propensity(learner=us.Classifier(estimator=GaussianNB()), crossfit=3).fit(log)
     >>> p.predict_each(log).shape == (1, len(log))
     True
     """

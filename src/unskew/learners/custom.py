@@ -1,4 +1,4 @@
-"""A user's own ``nn.Module`` as a backbone."""
+"""A user's own ``nn.Module`` as a learner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from unskew.base.estimator import require
 from unskew.data import Rows
-from unskew.learners.backbone import Backbone, Blueprint, Embedded, Network
+from unskew.learners.network import Blueprint, Embedded, Network, NetworkLearner
 from unskew.learners.noise import Noise
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class Custom(Backbone):
+class Custom(NetworkLearner):
     """R copies of ``module(user [B], item [B]) → logit [B]``, whatever it does inside.
 
     Parameters
@@ -35,8 +35,8 @@ class Custom(Backbone):
     On a GPU the copies run as one by ``torch.func.vmap``; on a CPU, where vmap over embeddings is slow,
     one after the other. Dropout inside the module draws from torch's own generator on a GPU, and from the
     replica's seed on a CPU; a dropout module whose name begins with ``embedding`` counts as one on
-    embeddings (:class:`unskew.MCDropout`). A model with such a backbone saves its weights; to load it,
-    make it a backbone with a name of its own (:func:`unskew.register`).
+    embeddings (:class:`unskew.MCDropout`). A model with such a learner saves its weights; to load it,
+    make it a learner with a name of its own (:func:`unskew.register`).
 
     Examples
     --------
@@ -57,7 +57,7 @@ class Custom(Backbone):
 
     def _network(self, plan: Blueprint) -> Network:
         require(
-            len(plan.towers) == 1, "a custom backbone has one tower", "use NeuMF or MF for multi-task methods"
+            len(plan.towers) == 1, "a custom learner has one tower", "use NeuMF or MF for multi-task methods"
         )
         copies = []
         for generator in plan.generators:

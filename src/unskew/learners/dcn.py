@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from unskew.base.estimator import require_at_least
 from unskew.base.registry import register
-from unskew.learners.backbone import Backbone, Blueprint, Network
 from unskew.learners.fields import DROP, FlatFields, FlatNetwork, Tower, require_tower
+from unskew.learners.network import Blueprint, Network, NetworkLearner
 
 
 @register(order=30)
 @dataclass(kw_only=True)
-class DCN(Backbone):
+class DCN(NetworkLearner):
     r"""logit = w · [ x_L ; MLP(x₀) ] + b, with x_{l+1} = x₀ ⊙ (x_l W_l + b_l) + x_l.
 
     x₀ is the embeddings of all fields (ids, categories, bags) and the numbers, side by side; W_l are full

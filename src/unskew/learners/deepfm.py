@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from unskew.base.estimator import require
 from unskew.base.registry import register
 from unskew.data import Rows
-from unskew.learners.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.learners.fields import (
     DROP,
     FieldEmbeddings,
@@ -23,6 +22,7 @@ from unskew.learners.fields import (
     require_tower,
 )
 from unskew.learners.layers import ones, replicated
+from unskew.learners.network import Blueprint, Embedded, Network, NetworkLearner
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @register(order=40)
 @dataclass(kw_only=True)
-class DeepFM(Backbone):
+class DeepFM(NetworkLearner):
     r"""logit = Σ_f a_f + Σ_{f < g} ⟨v_f, v_g⟩ + w · MLP([ v ; numbers ]) + b.
 
     v_f is the embedding of field f and a_f its weight; a number x has v = x·v_j and a = x·a_j (Guo et al.

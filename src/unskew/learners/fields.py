@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from unskew.base.estimator import require, require_at_least, require_in
 from unskew.data import Field, Rows, Schema
-from unskew.learners.backbone import Blueprint, Embedded, Network
 from unskew.learners.layers import (
     Initialiser,
     ReplicaDropout,
@@ -23,6 +22,7 @@ from unskew.learners.layers import (
     ReplicaLinear,
     fan_in_uniform,
 )
+from unskew.learners.network import Blueprint, Embedded, Network
 from unskew.learners.noise import Noise
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from unskew.base.errors import DataError
 from unskew.data import Rows, Schema
-from unskew.learners.backbone import Embedded, Network
 from unskew.learners.learner import TableLearner
+from unskew.learners.network import Embedded, Network
 from unskew.learners.noise import Noise
 from unskew.learners.table import table_of
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import Tensor, nn
 
 from unskew.data import Rows
-from unskew.learners.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.learners.layers import ReplicaEmbedding, replicated, zeros
+from unskew.learners.network import Blueprint, Embedded, Network, NetworkLearner
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 
 @dataclass(kw_only=True)
-class Intercept(Backbone):
+class Intercept(NetworkLearner):
     """logit(u, i) = b.
 
     b starts at zero; each tower has its own. It is no model of conversions: a method builds it where it
@@ -47,7 +47,7 @@ class _InterceptNetwork(Network):
 
 
 @dataclass(kw_only=True)
-class UserIntercept(Backbone):
+class UserIntercept(NetworkLearner):
     """logit(u, i) = b_u.
 
     b_u starts at zero; each tower has its own. It is no model of conversions: a method builds it where it

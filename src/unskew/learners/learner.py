@@ -17,7 +17,7 @@ from unskew.data.schema import Schema
 from unskew.learners.table import EncodedTable, Examples, Floats
 
 if TYPE_CHECKING:
-    from unskew.learners.backbone import Network
+    from unskew.learners.network import Network
 
 Errors = Literal["ce", "squared"]
 """Cross-entropy, for targets that are 0 or 1; or squared errors, for pseudo-outcomes, which leave [0, 1]."""
@@ -36,7 +36,7 @@ TOWER = "prediction"
 class Learner(Estimator):
     """Parameters of a model of P(target = 1 | row); :meth:`build` makes R replicas of it.
 
-    Networks (:class:`~unskew.learners.backbone.Backbone`) train their replicas in one loop. Learners of
+    Networks (:class:`~unskew.learners.network.NetworkLearner`) train their replicas in one loop. Learners of
     tables (:class:`TableLearner`) fit them one after another.
     """
 

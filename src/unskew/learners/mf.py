@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from unskew.base.estimator import require_at_least
 from unskew.base.registry import register
 from unskew.data import Rows
-from unskew.learners.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.learners.layers import Initialiser, ReplicaEmbedding, normal, ones, replicated, zeros
+from unskew.learners.network import Blueprint, Embedded, Network, NetworkLearner
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @register(order=20)
 @dataclass(kw_only=True)
-class MF(Backbone):
+class MF(NetworkLearner):
     """logit(u, i) = ⟨x_u, y_i⟩ + b_u + b_i + b.
 
     x_u, y_i are embeddings of dimension ``dim``; b_u, b_i biases; b an offset. Several towers share x and y
     alone: each has its own b_u, b_i, b and a weight per dimension, Σ_d w_d x_ud y_id (with one tower w = 1 is
-    not trained). Use it where the data are few or speed counts; :class:`NeuMF` is the paper's backbone.
+    not trained). Use it where the data are few or speed counts; :class:`NeuMF` is the paper's learner.
 
     Parameters
     ----------

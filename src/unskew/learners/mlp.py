@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from unskew.base.registry import register
-from unskew.learners.backbone import Backbone, Blueprint, Network
 from unskew.learners.fields import DROP, FlatFields, FlatNetwork, Tower, require_tower
+from unskew.learners.network import Blueprint, Network, NetworkLearner
 
 
 @register(order=50)
 @dataclass(kw_only=True)
-class MLP(Backbone):
+class MLP(NetworkLearner):
     """logit = w · MLP([ embeddings of all fields ; numbers ]) + b.
 
     Each layer is Dropout → Linear → ReLU. Several towers share the embeddings alone. The plainest network

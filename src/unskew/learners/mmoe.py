@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from unskew.base.estimator import require_at_least
 from unskew.base.registry import register
 from unskew.data import Rows
-from unskew.learners.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.learners.fields import DROP, FieldNetwork, FlatFields, Hidden, head, require_tower
 from unskew.learners.layers import ReplicaLinear
+from unskew.learners.network import Blueprint, Embedded, Network, NetworkLearner
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @register(order=60)
 @dataclass(kw_only=True)
-class MMoE(Backbone):
+class MMoE(NetworkLearner):
     r"""logit_t = w_t · MLP_t( Σ_e g_{te}(x₀) · expert_e(x₀) ) + b_t, with g_t = softmax(x₀ G_t).
 
     x₀ is the embeddings of all fields and the numbers. The experts are MLPs that all towers t share; each

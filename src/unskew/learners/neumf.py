@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from unskew.base.estimator import require, require_at_least, require_in
 from unskew.base.registry import register
 from unskew.data import Rows
-from unskew.learners.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.learners.layers import (
     ReplicaDropout,
     ReplicaEmbedding,
@@ -20,6 +19,7 @@ from unskew.learners.layers import (
     fan_in_uniform,
     normal,
 )
+from unskew.learners.network import Blueprint, Embedded, Network, NetworkLearner
 from unskew.learners.tables import require_rows
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @register(order=10)
 @dataclass(kw_only=True)
-class NeuMF(Backbone):
+class NeuMF(NetworkLearner):
     """logit(u, i) = w · [ x_u ⊙ y_i ; MLP([x'_u ; y'_i]) ] + b.
 
     x, y are the tables of the GMF branch, x', y' those of the MLP branch (four tables in all, dimension

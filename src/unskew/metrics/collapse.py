@@ -55,7 +55,7 @@ class Collapsed(NamedTuple):
 
 REMEDIES: dict[Reason, str] = {
     "flat": "lower weight_decay or p_min, or train longer (epochs, patience, learning_rate)",
-    "no gain": "give more data or a smaller backbone, raise weight_decay, or stop early (patience)",
+    "no gain": "give more data or a smaller learner, raise weight_decay, or stop early (patience)",
 }
 """What to do about it where there is something to learn."""
 

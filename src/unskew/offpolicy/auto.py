@@ -328,7 +328,7 @@ class Auto(Estimator):
 
     Parameters
     ----------
-    backbone
+    learner
         Of every candidate.
     candidates
         Names of methods beside ``naive``; None for those of :data:`unskew.offpolicy.auto.CANDIDATES`.
@@ -349,7 +349,7 @@ class Auto(Estimator):
     >>> import unskew as us
     >>> from unskew.data.datasets.dataset import with_unbiased_share
     >>> data = with_unbiased_share(us.load("synthetic", n_users=40, n_items=30, density=0.2), 0.05)
-    >>> auto = us.Auto(backbone=us.MF(dim=4), candidates=("ips",), grid=False, members=2,
+    >>> auto = us.Auto(learner=us.MF(dim=4), candidates=("ips",), grid=False, members=2,
     ...                parameters={"epochs": 2}).fit(data.train, propensity=0.2, unbiased=data.unbiased)
     >>> auto.decision_.chosen in ("naive", "ips"), auto.predict_each(data.test).shape[0]
     (True, 1)
@@ -357,7 +357,7 @@ class Auto(Estimator):
 
     name: ClassVar[str] = "auto"
 
-    backbone: Learner = field(default_factory=NeuMF)
+    learner: Learner = field(default_factory=NeuMF)
     candidates: tuple[str, ...] | None = None
     grid: bool = True
     members: int = 5
@@ -391,9 +391,9 @@ class Auto(Estimator):
         """
         require_log(log)
         require(self.members >= 1, f"members must be at least 1, not {self.members}", "give 5, for example")
-        if "members" in self.parameters or "backbone" in self.parameters:
+        if "members" in self.parameters or "learner" in self.parameters:
             raise ParameterError(
-                "members and backbone are parameters of Auto itself", remedy="give them beside parameters"
+                "members and learner are parameters of Auto itself", remedy="give them beside parameters"
             )
 
         candidates = candidates_of(log, self.candidates, grid=self.grid and unbiased is not None)
@@ -403,7 +403,7 @@ class Auto(Estimator):
             require(name in known, f"no candidate has a parameter {name!r}", remedy)
 
         def make(candidate: Candidate) -> Debiaser:
-            return candidate.make(**self.parameters, backbone=copy.deepcopy(self.backbone))
+            return candidate.make(**self.parameters, learner=copy.deepcopy(self.learner))
 
         self.searched_ = search(
             make,

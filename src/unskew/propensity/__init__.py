@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from unskew.base.errors import ParameterError
-from unskew.base.registry import BACKBONES, PROPENSITIES
-from unskew.learners import Backbone
+from unskew.base.registry import LEARNERS, PROPENSITIES
+from unskew.learners import NetworkLearner
 from unskew.propensity.choice import Choice, Tried, choose_propensity, default_candidates
 from unskew.propensity.column import ColumnPropensity
 from unskew.propensity.crossfit import logit_offset
@@ -55,14 +55,14 @@ __all__ = [
 
 
 def registered_name(name: str) -> str | None:
-    """The name of a backbone or of a registered kind, which may be written with - for _; else None."""
-    return next((n for n in (name, name.replace("-", "_")) if n in BACKBONES or n in PROPENSITIES), None)
+    """The name of a learner or of a registered kind, which may be written with - for _; else None."""
+    return next((n for n in (name, name.replace("-", "_")) if n in LEARNERS or n in PROPENSITIES), None)
 
 
 def names_network(name: str) -> bool:
     """Return whether a name is that of a network."""
     known = registered_name(name)
-    return known in BACKBONES and issubclass(BACKBONES[str(known)], Backbone)
+    return known in LEARNERS and issubclass(LEARNERS[str(known)], NetworkLearner)
 
 
 def make_propensity(name: str, **params: Any) -> BasePropensity:
@@ -70,16 +70,16 @@ def make_propensity(name: str, **params: Any) -> BasePropensity:
 
     Examples
     --------
-    >>> make_propensity("popularity", item_power=0.5).item_power, make_propensity("mf").backbone
+    >>> make_propensity("popularity", item_power=0.5).item_power, make_propensity("mf").learner
     (0.5, MF(dim=32, init_std=0.01))
     """
     known = registered_name(name)
     if known is None:
         raise ParameterError(
-            f"unknown propensity {name!r}", remedy=f"use one of {', '.join((*BACKBONES, *PROPENSITIES))}"
+            f"unknown propensity {name!r}", remedy=f"use one of {', '.join((*LEARNERS, *PROPENSITIES))}"
         )
     return (
-        Propensity(backbone=BACKBONES[known](), **params)
-        if known in BACKBONES
+        Propensity(learner=LEARNERS[known](), **params)
+        if known in LEARNERS
         else PROPENSITIES[known](**params)
     )

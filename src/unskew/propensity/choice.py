@@ -100,7 +100,7 @@ def choose_propensity(
     --------
     >>> import unskew as us
     >>> log = us.load("synthetic", n_users=200, n_items=100, density=0.2).train
-    >>> kinds = {"linear": us.Propensity(backbone=us.Linear()), "popularity": us.PopularityPropensity()}
+    >>> kinds = {"linear": us.Propensity(learner=us.Linear()), "popularity": us.PopularityPropensity()}
     >>> choice = us.choose_propensity(log, kinds)
     >>> choice.name, [each.name for each in choice.tried]
     ('linear', ['linear', 'popularity'])

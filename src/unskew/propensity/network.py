@@ -110,7 +110,7 @@ class NetworkStack:
 class Propensity(BasePropensity):
     """p̃(u, i) = q(σ(g_φ(u, i))): how likely each pair of the population was to be clicked.
 
-    g_φ is ``backbone``, trained by L_g = −mean_D [o·log p̂ + (1 − o)·log(1 − p̂)] over the cells of D; q is
+    g_φ is ``learner``, trained by L_g = −mean_D [o·log p̂ + (1 − o)·log(1 − p̂)] over the cells of D; q is
     ``calibrator``, fitted on cells that trained nothing. Any learner will do: :class:`unskew.Linear`,
     :class:`unskew.Trees` and their :class:`unskew.Blend` where features tell who sees what or the log is
     small, a network where ids do. The networks of all seeds, folds and members train in one stacked loop;
@@ -125,7 +125,7 @@ class Propensity(BasePropensity):
         all of D; ``"auto"`` samples above 50 million cells). Sampled negatives are new in each epoch, and
         their logit offset is undone. ``fields`` names the features that it reads, of a log that has them, or
         with a minus in front (``"-price"``) those that it does not read; None for all, ``()`` for ids alone.
-    backbone
+    learner
         The learner. What follows, but for calibrating and folds, is of networks alone.
     uncertainty
         :class:`MCDropout`, :class:`DeepEnsemble`, :class:`BatchEnsembleMembers` or :class:`DualFocal`; its
@@ -153,7 +153,7 @@ class Propensity(BasePropensity):
     makers: ClassVar[Mapping[str, Callable[..., Any]]] = {"uncertainty": make_uncertainty}
     facts: ClassVar[Mapping[str, type]] = {"offset_": float}
 
-    backbone: Learner = field(default_factory=NeuMF)
+    learner: Learner = field(default_factory=NeuMF)
     uncertainty: Uncertainty | None = None
     label_smoothing: float = 0.0
     epochs: int = 50
@@ -191,15 +191,15 @@ class Propensity(BasePropensity):
     @property
     def has_network(self) -> bool:
         """Whether its models are networks, which train in one loop."""
-        return not isinstance(self.backbone, TableLearner)
+        return not isinstance(self.learner, TableLearner)
 
     def method(self) -> Uncertainty:
         """The uncertainty method; one that changes nothing if there is none."""
         return self.uncertainty or Uncertainty()
 
-    def trained_backbone(self) -> Learner:
-        """The backbone as the uncertainty method has it."""
-        return self.method().backbone(self.backbone)
+    def trained_learner(self) -> Learner:
+        """The learner as the uncertainty method has it."""
+        return self.method().learner(self.learner)
 
     @property
     def network_(self) -> Network:
@@ -208,8 +208,8 @@ class Propensity(BasePropensity):
 
     @property
     def reads_features(self) -> bool:
-        """As the backbone does."""
-        return self.backbone.reads_features
+        """As the learner does."""
+        return self.learner.reads_features
 
     def _read_alone(self, log: Log) -> Log:
         return super()._read_alone(log) if self.has_network else read_by_tables(log, self.fields)
@@ -222,11 +222,11 @@ class Propensity(BasePropensity):
         super()._check()
         require_types(self)
         self.method().check()
-        if isinstance(self.backbone, TableLearner):
-            self.backbone.check()
+        if isinstance(self.learner, TableLearner):
+            self.learner.check()
             require(
                 self.uncertainty is None and self.label_smoothing == 0.0,
-                f"uncertainty and label_smoothing are of networks, and {self.backbone.name} is none",
+                f"uncertainty and label_smoothing are of networks, and {self.learner.name} is none",
                 "leave them out, or use a network such as NeuMF()",
             )
         require_at_least(1, epochs=self.epochs, batch_size=self.batch_size, checks=self.checks)
@@ -254,12 +254,12 @@ class Propensity(BasePropensity):
         return [stream(s, purpose, k, m) for s in self.seeds_ for k in folds for m in members]
 
     def _untrained(self, schema: Schema) -> Network:
-        if isinstance(self.backbone, TableLearner) and not self.backbone.saves:
-            self.backbone.arrays()
+        if isinstance(self.learner, TableLearner) and not self.learner.saves:
+            self.learner.arrays()
         return self._networks(schema, self._seeds("propensity"), drawn=False)
 
     def _networks(self, schema: Schema, seeds: Sequence[int], *, drawn: bool = True) -> Network:
-        return self.trained_backbone().build(schema, seeds, drawn=drawn)
+        return self.trained_learner().build(schema, seeds, drawn=drawn)
 
     def _scorer_of(self, trained: Module) -> NetworkStack:
         assert isinstance(trained, Network)
@@ -279,8 +279,8 @@ class Propensity(BasePropensity):
 
         Each of several processes trains some of the networks.
         """
-        if isinstance(self.backbone, TableLearner):
-            return self._train_tables(self.backbone, progress)
+        if isinstance(self.learner, TableLearner):
+            return self._train_tables(self.learner, progress)
         self.offset_ = self._offset()
         assert self.log_ is not None
         schema, seeds = self.log_.schema, self._seeds("propensity")

@@ -461,7 +461,7 @@ class BasePropensity(Estimator, ABC):
         require(
             self.fields is None or self.reads_features,
             f"fields are chosen, and this {type(self).__name__} reads no features of the log",
-            "use one that does, such as Propensity(backbone=DCN()), or leave fields out",
+            "use one that does, such as Propensity(learner=DCN()), or leave fields out",
         )
         resolve_ratio(self.negatives, 1, self.most_cells)
         self._design()

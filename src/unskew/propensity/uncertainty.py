@@ -1,6 +1,6 @@
 """Uncertainty of a propensity model: MC dropout, deep ensembles, BatchEnsemble, dual focal loss.
 
-Each is an option of :class:`unskew.Propensity` and can be combined with any backbone and any calibrator.
+Each is an option of :class:`unskew.Propensity` and can be combined with any learner and any calibrator.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 
 from unskew.base.errors import ParameterError
 from unskew.base.estimator import Estimator, require, require_above, require_at_least, require_choice
-from unskew.learners import Backbone, Learner, Network
-from unskew.learners.backbone import DropoutLayers
+from unskew.learners import Learner, Network, NetworkLearner
 from unskew.learners.batch_ensemble import BatchEnsemble
+from unskew.learners.network import DropoutLayers
 from unskew.training.means import cross_entropy
 
 LEAST = 1e-12
@@ -51,9 +51,9 @@ class Uncertainty(Estimator):
         """Which dropout is active in those passes."""
         return "all"
 
-    def backbone(self, backbone: Learner) -> Learner:
+    def learner(self, learner: Learner) -> Learner:
         """The network to train instead."""
-        return backbone
+        return learner
 
     def loss(self, target: Tensor, logit: Tensor) -> Tensor:
         """Loss of each cell."""
@@ -73,7 +73,7 @@ class MCDropout(Uncertainty):
     """p̂ = (1/T) Σ_t σ(g_φ(x; mask_t)): the mean of ``samples`` passes with dropout on.
 
     Only dropout is active; probabilities are averaged, not logits. Cheap to train (one network), T times the
-    work to predict. It needs a backbone with dropout.
+    work to predict. It needs a learner with dropout.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class MCDropout(Uncertainty):
         where = "" if self.layers == "all" else f" in layers={self.layers!r}"
         require(
             bool(network.dropouts(self.layers)),
-            f"{self.name} needs a backbone with dropout{where}, and this one has none",
+            f"{self.name} needs a learner with dropout{where}, and this one has none",
             "use NeuMF(dropout=0.2), NeuMF(emb_dropout=0.2) for layers='embedding', or another uncertainty",
         )
 
@@ -132,16 +132,16 @@ class DeepEnsemble(Uncertainty):
 
 @dataclass(kw_only=True)
 class BatchEnsembleMembers(Uncertainty):
-    """Members that share weights: :class:`unskew.learners.BatchEnsemble` of the backbone."""
+    """Members that share weights: :class:`unskew.learners.BatchEnsemble` of the learner."""
 
     name: ClassVar[str] = "batch-ensemble"
     members: int = 10
     init: Literal["signs", "normal"] = "signs"
 
-    def backbone(self, backbone: Learner) -> Learner:
-        """The backbone with members."""
-        assert isinstance(backbone, Backbone)
-        return BatchEnsemble(base=backbone, members=self.members, init=self.init)
+    def learner(self, learner: Learner) -> Learner:
+        """The learner with members."""
+        assert isinstance(learner, NetworkLearner)
+        return BatchEnsemble(base=learner, members=self.members, init=self.init)
 
 
 @dataclass(kw_only=True)

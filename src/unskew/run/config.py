@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from unskew.base.errors import ParameterError
-from unskew.base.settings import Settings, option, refusal
+from unskew.base.settings import FORMER, Settings, option, refusal
 
 Effort = Literal["quick", "standard", "thorough"]
 
@@ -108,7 +108,7 @@ class FeaturesConfig(Settings):
 
     columns: Names | None = option(None, flag="--features")
     """Columns that the network reads beside the ids, parted by commas, or auto: all others, by their
-    types. The network is then dcn unless --backbone says otherwise."""
+    types. The network is then dcn unless --learner says otherwise."""
     numeric: Names = option((), shown=False)
     """Columns to read as numbers, parted by commas."""
     bag: Names = option((), shown=False)
@@ -136,7 +136,7 @@ class PropensityConfig(Settings):
     """The propensity, its calibrator and its folds."""
 
     kind: str = option("auto", flag="--propensity")
-    """auto (the best of linear, popularity, the backbone and, with features, trees and their blend on
+    """auto (the best of linear, popularity, the learner and, with features, trees and their blend on
     held-out clicks), linear, trees, blend, a network, popularity, position, naive-bayes, or a column of
     the files. With auto, methods with a click tower, such as escm2-dr, use their own. For comparison:
     constant (the share of clicks), true (the truth of a synthetic world), none (no propensity)."""
@@ -158,7 +158,7 @@ class ModelConfig(Settings):
     method: str | None = option(None)
     """The debiaser (unskew methods lists them), auto (a random sample chooses), or none for the
     propensity alone [ips; none for files without conversions]."""
-    backbone: str | None = option(None, shown=False)
+    learner: str | None = option(None, shown=False)
     """The network; unskew methods lists them [neumf; dcn with --features]."""
     members: int = option(1, shown=False, ge=1, le=1000)
     """Networks of each repetition, whose mean is the model."""
@@ -169,7 +169,7 @@ class ModelConfig(Settings):
     """An earlier run folder, whose models these start from: ids and values that it knows keep their
     embeddings, new ones get new ones."""
     parameters: dict[str, Any] = option({}, flag="--set")
-    """SECTION.NAME=VALUE for any option, or PART.NAME=VALUE for a parameter of the method, backbone,
+    """SECTION.NAME=VALUE for any option, or PART.NAME=VALUE for a parameter of the method, learner,
     propensity, calibrator or uncertainty, or of training (unskew methods NAME lists them); may be
     repeated."""
 
@@ -274,7 +274,7 @@ def in_sections(values: Mapping[str, Any], *, parameters: bool = False) -> dict[
             section, name = BY_NAME.get(key, ("model", "parameters"))
             if (section, name) == ("model", "parameters") and key not in BY_NAME:
                 if not parameters:
-                    near = difflib.get_close_matches(key, [*SECTIONS, *BY_NAME], n=1)
+                    near = difflib.get_close_matches(FORMER.get(key, key), [*SECTIONS, *BY_NAME], n=1)
                     remedy = f"use {near[0]}" if near else "see what unskew config lists"
                     raise ParameterError(f"there is no option {key!r}", remedy=remedy)
                 value = {**sections.get(section, {}).get(name, {}), key: value}
@@ -352,7 +352,7 @@ class Config(Settings):
 
     def resolved(self) -> Config:
         """Return the configuration with the numbers and names that it leaves to its defaults."""
-        names: dict[str, Any] = {"method": self.method, "backbone": self.backbone, "seeds": len(self.seeds)}
+        names: dict[str, Any] = {"method": self.method, "learner": self.learner, "seeds": len(self.seeds)}
         if self.data.known_propensity is None and self.evaluation.protocol == "honest":
             names |= {"crossfit": self.crossfit or 0, "calibrator": self.calibrator}
         return self.changed(names)
@@ -391,9 +391,9 @@ class Config(Settings):
         return self.model.method or "ips"
 
     @property
-    def backbone(self) -> str:
+    def learner(self) -> str:
         """The network: one that reads features where there are some."""
-        return self.model.backbone or ("dcn" if self.features.asked else "neumf")
+        return self.model.learner or ("dcn" if self.features.asked else "neumf")
 
     @property
     def calibrator(self) -> str:

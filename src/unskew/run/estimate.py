@@ -12,7 +12,7 @@ from unskew.base.progress import duration_in_words
 from unskew.data import Log
 from unskew.debias import METHODS
 from unskew.debias.losses import cross_entropy
-from unskew.learners import Learner, TableLearner, make_backbone
+from unskew.learners import Learner, TableLearner, make_learner
 from unskew.propensity import Propensity
 from unskew.propensity.choice import MOST_WORK
 from unskew.run.config import AUTO, NO_METHOD
@@ -63,7 +63,7 @@ def estimated_seconds(config: Config, log: Log) -> float:
     is not timed is taken to do so too.
     """
     config = sized(config, sizes_of(config, log))
-    backbone = changed(make_backbone(config.backbone), "backbone", config.model.parameters)
+    learner = changed(make_learner(config.learner), "learner", config.model.parameters)
     device, folds, members = resolve_device(config.compute.device), config.crossfit or 1, config.model.members
     protocol, asked = protocol_of(config), config.propensity.kind
     start, of_processor = time.perf_counter(), time.process_time()
@@ -86,10 +86,10 @@ def estimated_seconds(config: Config, log: Log) -> float:
             for name, usual in (("batch_size", SMALLEST_BATCH), ("patience", PATIENCE), ("checks", 1))
         )
         replicas = networks * len(config.seeds)
-        if isinstance(backbone, TableLearner):
+        if isinstance(learner, TableLearner):
             seconds += PLAIN_SECONDS * rows * replicas
             continue
-        one = seconds_of_row(backbone, log, min(replicas, MOST_TIMED), size, device)
+        one = seconds_of_row(learner, log, min(replicas, MOST_TIMED), size, device)
         steps = max(rows / size / checks, 1.0)
         epochs = (1 + patience + min(STEPS_TO_FIT / steps, MOST_EPOCHS)) / checks
         seconds += one * rows * replicas * float(epochs)
@@ -97,12 +97,10 @@ def estimated_seconds(config: Config, log: Log) -> float:
     return seconds + plain * max(busy, 1.0)
 
 
-def seconds_of_row(
-    backbone: Learner, log: Log, replicas: int, batch_size: int, device: torch.device
-) -> float:
+def seconds_of_row(learner: Learner, log: Log, replicas: int, batch_size: int, device: torch.device) -> float:
     """Return the seconds that a row of one replica takes in a training step: a few steps are timed."""
-    log = log if backbone.reads_features else log.with_features(None)
-    network = backbone.build(log.schema, list(range(replicas)), ("prediction",)).to_device(device)
+    log = log if learner.reads_features else log.with_features(None)
+    network = learner.build(log.schema, list(range(replicas)), ("prediction",)).to_device(device)
     optimiser = adam(network, "prediction", Schedule(1, 1e-3, 0.0, None), batch_size)
     drawn = np.random.default_rng(0).integers(len(log), size=replicas * batch_size)
     reader = Reader(log.users, log.items, log.encoders, device)
@@ -138,6 +136,6 @@ def estimate_in_words(config: Config, log: Log, seconds: float) -> str:
 
 def may_try_network(config: Config, log: Log) -> bool:
     """Return whether the choice of the propensity would try a network on a log, of which no row is read."""
-    network = made(config, protocol_of(config), config.backbone)
+    network = made(config, protocol_of(config), config.learner)
     assert isinstance(network, Propensity)
     return network.work(log) <= MOST_WORK[resolve_device(config.compute.device).type]

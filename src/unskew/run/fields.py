@@ -165,7 +165,7 @@ def field_importance(
     --------
     >>> import unskew as us
     >>> data = us.load("synthetic", n_users=60, n_items=40, density=0.2, features="auto")
-    >>> model = us.Naive(backbone=us.MLP(layers=(8,)), epochs=1).fit(data.train)
+    >>> model = us.Naive(learner=us.MLP(layers=(8,)), epochs=1).fit(data.train)
     >>> us.field_importance(model, data.test, repetitions=1).outcome
     'conversion'
     """

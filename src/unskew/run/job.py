@@ -75,7 +75,7 @@ def run(
     --------
     >>> import unskew as us
     >>> small = {"n_users": 40, "n_items": 30, "density": 0.2}
-    >>> result = us.run(us.Config(options=small, backbone="mf", seeds=1, crossfit=2, propensity_epochs=1))
+    >>> result = us.run(us.Config(options=small, learner="mf", seeds=1, crossfit=2, propensity_epochs=1))
     >>> list(result.models), result.main
     (['naive', 'ips_raw', 'ips'], 'ips')
     """

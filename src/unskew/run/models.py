@@ -11,7 +11,7 @@ from unskew.data import Log
 from unskew.data.datasets import Dataset
 from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import require_shown_alone
-from unskew.learners import make_backbone
+from unskew.learners import make_learner
 from unskew.offpolicy.decision import BASELINE
 from unskew.run.config import AUTO as AUTO_METHOD
 from unskew.run.config import NO_METHOD
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 def method_of(config: Config, protocol: Protocol, name: str, density: float) -> Debiaser:
     """Return a method by name, untrained, with all that the configuration says of it."""
-    backbone = changed(make_backbone(config.backbone), "backbone", config.model.parameters)
-    method = protocol.method(name, backbone, density)
+    learner = changed(make_learner(config.learner), "learner", config.model.parameters)
+    method = protocol.method(name, learner, density)
     evaluation = config.evaluation
     method.set_params(**validation_params(evaluation.split, evaluation.valid_from, config.data.time))
     method.fields = config.features.model

@@ -13,7 +13,7 @@ from unskew.calibration import make_calibrator
 from unskew.calibration.recalibration import NONE, require_kind
 from unskew.data.splitting import parse_duration
 from unskew.debias import METHODS
-from unskew.learners import BACKBONES, make_backbone
+from unskew.learners import LEARNERS, make_learner
 from unskew.metrics.clip import require_clip
 from unskew.propensity import (
     PopularityPropensity,
@@ -35,12 +35,12 @@ TRAINING = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience",
 """What ``training.NAME`` sets of the conversion models and of a propensity by a network alike."""
 
 FLAGS = {
-    "method.backbone": "--backbone",
+    "method.learner": "--learner",
     "method.fields": "--model-features",
     "method.members": "--members",
     "method.recalibrate": "--recalibrate",
     "method.p_min": "--p-min",
-    "propensity.backbone": "--propensity",
+    "propensity.learner": "--propensity",
     "propensity.fields": "--propensity-features",
     "propensity.calibrator": "--calibrator",
     "propensity.uncertainty": "--uncertainty",
@@ -93,7 +93,7 @@ def check_names(config: Config) -> dict[str, Any]:
         or config.propensity.kind in ("auto", *UNTRAINED)
         or names_network(config.propensity.kind),
         f"the propensity {config.propensity.kind!r} has no {config.needs_network}, which a network has",
-        f"leave it out, or use one of {', '.join(BACKBONES)}",
+        f"leave it out, or use one of {', '.join(LEARNERS)}",
     )
     require(
         config.propensity.kind != NO_PROPENSITY
@@ -142,7 +142,7 @@ def _refuse_without_effect(config: Config) -> None:
 
 
 def names_of(part: str, estimator: Any) -> Iterator[str]:
-    """Yield the parameters of a part, and those of what it is made of: ``propensity.backbone.dim``."""
+    """Yield the parameters of a part, and those of what it is made of: ``propensity.learner.dim``."""
     for field in fields(estimator):
         name, value = f"{part}.{field.name}", getattr(estimator, field.name)
         if name in ("propensity.calibrator", "propensity.uncertainty"):
@@ -181,12 +181,12 @@ def checked(config: Config) -> dict[str, Any]:
 
 def _parts(config: Config) -> Iterator[tuple[str, Estimator]]:
     """Yield what a run is made of; of a propensity that is chosen, every candidate."""
-    backbone, kind = config.backbone, config.propensity.kind
+    learner, kind = config.learner, config.propensity.kind
     if config.method != NO_METHOD:
         # Of a search, what every candidate has.
         method = METHODS["naive" if config.method == AUTO else config.method]
-        yield "method", method(backbone=make_backbone(backbone))
-    yield "backbone", make_backbone(backbone)
+        yield "method", method(learner=make_learner(learner))
+    yield "learner", make_learner(learner)
     yield "calibrator", make_calibrator(config.calibrator)
     uncertainty = make_uncertainty(config.propensity.uncertainty)
     if uncertainty is not None:
@@ -196,7 +196,7 @@ def _parts(config: Config) -> Iterator[tuple[str, Estimator]]:
         if known is not None:
             yield "propensity", make_propensity(known)
         return
-    yield "propensity", make_propensity(backbone)
+    yield "propensity", make_propensity(learner)
     if config.needs_network is None:
         yield "propensity", PopularityPropensity()
 

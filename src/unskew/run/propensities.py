@@ -19,7 +19,7 @@ from unskew.calibration import make_calibrator
 from unskew.data import Log
 from unskew.data.datasets import Dataset
 from unskew.debias import METHODS, Debiaser
-from unskew.learners import BACKBONES, make_backbone
+from unskew.learners import LEARNERS, make_learner
 from unskew.metrics import CalibrationSketch, weight_diagnostics
 from unskew.metrics.clip import resolve_clip
 from unskew.offpolicy.decision import BASELINE
@@ -299,7 +299,7 @@ def chosen_propensity(
     """Return the propensity of a run, unfitted; the choice, where there was one; and how it was chosen."""
     asked, device = config.propensity.kind, config.compute.device
     if asked == "auto" and config.needs_network is None:
-        network = () if config.compute.effort == "quick" else (config.backbone,)
+        network = () if config.compute.effort == "quick" else (config.learner,)
         names = (*default_candidates(log), *network)
         candidates = {name: made(config, protocol, name) for name in names}
         choice = choose_propensity(
@@ -312,7 +312,7 @@ def chosen_propensity(
         )
         record = {"asked": "auto", **choice.to_dict(), "sentence": choice.sentence}
         return candidates[choice.name], choice, record
-    name = config.backbone if asked == "auto" else asked
+    name = config.learner if asked == "auto" else asked
     because = "" if asked != "auto" else f", since {config.needs_network} is of a network"
     propensity = made(config, protocol, name, log.columns)
     called = f"column '{name}'" if isinstance(propensity, ColumnPropensity) else name
@@ -329,11 +329,11 @@ def made(config: Config, protocol: Protocol, name: str, columns: Collection[str]
         calibrator = changed(make_calibrator(config.calibrator), "calibrator", parameters)
     known = registered_name(name)
     propensity: BasePropensity
-    if known is not None and known in BACKBONES:
-        backbone = make_backbone(known)
-        if config.propensity.kind != "auto" or known == config.backbone:
-            backbone = changed(backbone, "backbone", parameters)
-        network = protocol.propensity(backbone, calibrator, config.propensity.uncertainty)
+    if known is not None and known in LEARNERS:
+        learner = make_learner(known)
+        if config.propensity.kind != "auto" or known == config.learner:
+            learner = changed(learner, "learner", parameters)
+        network = protocol.propensity(learner, calibrator, config.propensity.uncertainty)
         if network.uncertainty is not None:
             changed(network.uncertainty, "uncertainty", parameters)
         propensity = changed(network, "propensity", parameters)
@@ -352,7 +352,7 @@ def made(config: Config, protocol: Protocol, name: str, columns: Collection[str]
 
 def unknown_propensity(name: str) -> ParameterError:
     """Return the error for a name that is neither a propensity's nor a column's."""
-    names = ("auto", *BACKBONES, *PROPENSITIES)
+    names = ("auto", *LEARNERS, *PROPENSITIES)
     close = "".join(f"{each}, or one of " for each in difflib.get_close_matches(name, names, n=1))
     return ParameterError(
         f"unknown propensity {name!r}", remedy=f"use {close}{', '.join(names)}, or a column of your files"

@@ -101,10 +101,10 @@ class Protocol:
         )
 
     def propensity(
-        self, backbone: Learner, calibrator: Calibrator | None = None, uncertainty: str = "none"
+        self, learner: Learner, calibrator: Calibrator | None = None, uncertainty: str = "none"
     ) -> Propensity:
         """The propensity estimator, untrained."""
-        propensity = Propensity(backbone=backbone, calibrator=calibrator, crossfit=self.crossfit)
+        propensity = Propensity(learner=learner, calibrator=calibrator, crossfit=self.crossfit)
         if self.patience is not None:
             propensity.set_params(patience=self.patience)
         if self.propensity_epochs is not None:
@@ -119,10 +119,10 @@ class Protocol:
         """Figures by seed beside those of ``Propensity.diagnose``; here none."""
         return {}
 
-    def method(self, name: str, backbone: Learner, density: float) -> Debiaser:
+    def method(self, name: str, learner: Learner, density: float) -> Debiaser:
         """A debiaser, untrained, for a log with ``density`` = |O| / |D|."""
         options: dict[str, Any] = {} if self.p_min is None else {"p_min": self.p_min}
-        method = make_method(name, backbone=backbone, **options)
+        method = make_method(name, learner=learner, **options)
         # A method that waits longer than others, as GPL, needs it.
         if self.patience is not None and method.patience == Debiaser.patience:
             method.set_params(patience=self.patience)

@@ -188,7 +188,7 @@ class Result:
         settings = {
             **config.flat(),
             "method": config.method,
-            "backbone": config.backbone,
+            "learner": config.learner,
             "calibrator": config.calibrator,
             "crossfit": config.crossfit,
             "seeds": len(config.seeds),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from unskew.data import Log
-from unskew.learners import make_backbone
+from unskew.learners import make_learner
 from unskew.propensity import names_network
 from unskew.propensity.crossfit import AUTO_RATIO
 from unskew.propensity.per_replica import MOST_CELLS
@@ -35,7 +35,7 @@ STEPS_PER_EPOCH = 1000
 or two would hardly be trained by then with fewer."""
 
 MANY_IDS = 50_000
-"""Users and items up to which embeddings have the width of the backbone's default."""
+"""Users and items up to which embeddings have the width of the learner's default."""
 
 NARROW = 16
 """The width beyond them."""
@@ -60,7 +60,7 @@ def batch_size(rows: int, largest: int = LARGEST_BATCH) -> int:
 
 
 def width(ids: int, usual: int) -> int:
-    """Return the width of embeddings: the backbone's own, and at most 16 for more than 50,000 ids."""
+    """Return the width of embeddings: the learner's own, and at most 16 for more than 50,000 ids."""
     return usual if ids <= MANY_IDS else min(usual, NARROW)
 
 
@@ -68,9 +68,9 @@ def sizes_of(config: Config, log: Log) -> dict[str, Any]:
     """Return the parameters that a run takes from a log: none with the paper's protocol, or set by hand."""
     if config.evaluation.protocol == "paper":
         return {}
-    backbone = make_backbone(config.backbone)
+    learner = make_learner(config.learner)
     on_cpu = resolve_device(config.compute.device).type == "cpu"
-    largest = LARGEST_BATCH_OF_FEATURES if on_cpu and backbone.reads_features else LARGEST_BATCH
+    largest = LARGEST_BATCH_OF_FEATURES if on_cpu and learner.reads_features else LARGEST_BATCH
     rows = {"method": (log.n_clicks, log.n_clicks)} if config.method != NO_METHOD else {}
     if trains_network(config, log):
         rows["propensity"] = cells(log), cells_of_fold(config, log)
@@ -85,9 +85,9 @@ def sizes_of(config: Config, log: Log) -> dict[str, Any]:
         patience = min(-(-PLATEAU_STEPS * size // of_training), LONGEST_PATIENCE)
         if part == "propensity" and config.propensity.exact_epochs is None and patience > PATIENCE:
             wanted["propensity.patience"] = patience
-    usual = getattr(backbone, "dim", None)
+    usual = getattr(learner, "dim", None)
     if isinstance(usual, int) and width(log.n_users + log.n_items, usual) != usual:
-        wanted["backbone.dim"] = width(log.n_users + log.n_items, usual)
+        wanted["learner.dim"] = width(log.n_users + log.n_items, usual)
     by_hand = config.model.parameters
     return {
         name: value

@@ -227,7 +227,7 @@ class Service:
             "name": self.model.name,
             "folder": settings.run.name,
             "what": self.model.main,
-            **{key: facts[key] for key in ("method", "backbone") if key in facts},
+            **{key: facts[key] for key in ("method", "learner") if key in facts},
             "seeds": json.loads(facts.get("seeds", "[]")),
             "outputs": self.model.outputs,
             "unseen": self.model.unseen,

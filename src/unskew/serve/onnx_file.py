@@ -233,7 +233,7 @@ def _traced(served: _Served, names: Sequence[str]) -> Any:
         except RuntimeError as error:
             raise UnskewError(
                 "torch cannot write this model as ONNX",
-                remedy="use one of unskew's backbones, or write your own module with torch.onnx.export",
+                remedy="use one of unskew's learners, or write your own module with torch.onnx.export",
             ) from error
     return load_from_string(content.getvalue()).graph
 
@@ -327,11 +327,11 @@ def _new_file(path: str | Path, *, overwrite: bool) -> NewFile:
 def _facts(model: Fitted) -> dict[str, Any]:
     """Return what the metadata tell of a model."""
     if isinstance(model, Debiaser):
-        return {"method": model.name, "backbone": model.backbone.name, "seeds": list(model.seeds_)}
+        return {"method": model.name, "learner": model.learner.name, "seeds": list(model.seeds_)}
     maps = [chosen(calibrator) for calibrator in model.calibrators_]
     uncertainty = getattr(model, "uncertainty", None)
     return {
-        "backbone": getattr(model, "backbone", model).name,
+        "learner": getattr(model, "learner", model).name,
         "uncertainty": "none" if uncertainty is None else uncertainty.name,
         "calibrators": sorted({"none" if each is None else each.name for each in maps}),
         "seeds": list(model.seeds_),

@@ -178,7 +178,7 @@ class Engine:
             protocol = self.grid.protocol_for(data.entry.name)
             for given in self.grid.propensities:
                 if given.is_trained:
-                    kept.check(given.make(protocol, self.grid.backbone))
+                    kept.check(given.make(protocol, self.grid.learner))
                 elif given.key == "true" and data.dataset.truth is None:
                     raise ParameterError(
                         f"{data.dataset.name} has no true propensities",
@@ -230,7 +230,7 @@ class Engine:
 
     def _trained_tasks(self, data: StudyData, entry: PropensityEntry) -> Iterator[Task]:
         log, store, protocol = data.dataset.train, self.store, self.grid.protocol_for(data.entry.name)
-        wanted = entry.make(protocol, self.grid.backbone)
+        wanted = entry.make(protocol, self.grid.learner)
         propensity = kept.as_trained(wanted)
         raw_key = result_key(
             "propensity",
@@ -282,7 +282,7 @@ class Engine:
     ) -> Debiaser:
         """A method of the grid for a dataset, untrained, with other parameters."""
         protocol = self.grid.protocol_for(data.entry.name)
-        method = entry.make(protocol, self.grid.backbone, data.dataset.train.density)
+        method = entry.make(protocol, self.grid.learner, data.dataset.train.density)
         return method.set_params(**(params or {}))
 
     def _stacks(

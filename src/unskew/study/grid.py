@@ -28,7 +28,7 @@ from unskew.base.seeds import as_seeds
 from unskew.calibration import Calibrator, make_calibrator
 from unskew.data.datasets import DATASETS, Dataset, load
 from unskew.debias import METHODS, Debiaser, make_method
-from unskew.learners import Learner, make_backbone
+from unskew.learners import Learner, make_learner
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.registry import EVALUATED_METRICS
 from unskew.propensity import Propensity, make_uncertainty
@@ -114,20 +114,20 @@ class DatasetEntry(NamedTable):
         return load(self.name, root, protocol=protocol, **self.options)
 
 
-class BackboneEntry(GridTable):
+class LearnerEntry(GridTable):
     """A network by name, with its parameters."""
 
     name: str = "neumf"
     params: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _check(self) -> BackboneEntry:
+    def _check(self) -> LearnerEntry:
         made_or_refused(lambda: require_types(self.make()), self.name)
         return self
 
     def make(self) -> Learner:
-        """Make the backbone."""
-        made: Learner = made_or_refused(lambda: make_backbone(self.name, **self.params), self.name)
+        """Make the learner."""
+        made: Learner = made_or_refused(lambda: make_learner(self.name, **self.params), self.name)
         return made
 
 
@@ -155,7 +155,7 @@ class PropensityEntry(GridTable):
     """
 
     key: str = Field(min_length=1)
-    backbone: Annotated[BackboneEntry, word_for("name")] | None = None
+    learner: Annotated[LearnerEntry, word_for("name")] | None = None
     uncertainty: str = "none"
     uncertainty_params: dict[str, Any] = Field(default_factory=dict)
     params: dict[str, Any] = Field(default_factory=dict)
@@ -165,7 +165,7 @@ class PropensityEntry(GridTable):
     def _check(self) -> PropensityEntry:
         beside = "write it beside params, by its name"
         calibrators = "write calibrators = […] at the top, or beside params"
-        refuse_keys(self.params, {"backbone": beside, "uncertainty": beside, "calibrator": calibrators})
+        refuse_keys(self.params, {"learner": beside, "uncertainty": beside, "calibrator": calibrators})
         made_or_refused(self._typed_uncertainty, self.uncertainty)
         made_or_refused(lambda: of_right_types(Propensity(), **self.params), self.key)
         return self
@@ -183,9 +183,9 @@ class PropensityEntry(GridTable):
         """Return whether there is a model to train and to calibrate."""
         return self.key not in ("constant", "true")
 
-    def make(self, protocol: Protocol, backbone: BackboneEntry) -> Propensity:
+    def make(self, protocol: Protocol, learner: LearnerEntry) -> Propensity:
         """Make the estimator under a protocol, without a calibrator."""
-        made = protocol.propensity((self.backbone or backbone).make(), uncertainty=self.uncertainty)
+        made = protocol.propensity((self.learner or learner).make(), uncertainty=self.uncertainty)
         if made.uncertainty is not None:
             made.uncertainty.set_params(**self.uncertainty_params)
         return made.set_params(**self.params)
@@ -204,14 +204,14 @@ class MethodEntry(GridTable):
 
     method: str
     key: str = ""
-    backbone: Annotated[BackboneEntry, word_for("name")] | None = None
+    learner: Annotated[LearnerEntry, word_for("name")] | None = None
     params: dict[str, Any] = Field(default_factory=dict)
     propensity: bool | list[str] = True
 
     @model_validator(mode="after")
     def _check(self) -> MethodEntry:
         made_or_refused(lambda: METHODS.require(self.method), self.method)
-        refuse_keys(self.params, {"backbone": "write it beside params, by its name"})
+        refuse_keys(self.params, {"learner": "write it beside params, by its name"})
         made = made_or_refused(lambda: of_right_types(make_method(self.method), **self.params), self.method)
         if made.needs_propensity and (not self.propensity or self.runs_alone):
             raise ValueError(f"{self.method} cannot do without propensities; name some")
@@ -236,9 +236,9 @@ class MethodEntry(GridTable):
         chosen = self.params.get("calibration", "auto")
         return "external" in getattr(kind, "sources", ()) and chosen in ("auto", "external")
 
-    def make(self, protocol: Protocol, backbone: BackboneEntry, density: float) -> Debiaser:
+    def make(self, protocol: Protocol, learner: LearnerEntry, density: float) -> Debiaser:
         """Make the debiaser under a protocol, for a log of this density."""
-        made = protocol.method(self.method, (self.backbone or backbone).make(), density)
+        made = protocol.method(self.method, (self.learner or learner).make(), density)
         return made.set_params(**self.params)
 
 
@@ -248,7 +248,7 @@ class TuneTable(GridTable):
     Parameters
     ----------
     values
-        The values of each parameter, nested ones as ``backbone__dim``.
+        The values of each parameter, nested ones as ``learner__dim``.
     trials
         So many combinations, drawn at random without repetition; None tries all.
     seeds
@@ -334,7 +334,7 @@ class Grid(GridTable):
         default_factory=lambda: [CalibratorEntry(name="none")], min_length=1
     )
     methods: list[Annotated[MethodEntry, word_for("method")]] = Field(default_factory=list)
-    backbone: Annotated[BackboneEntry, word_for("name")] = Field(default_factory=BackboneEntry)
+    learner: Annotated[LearnerEntry, word_for("name")] = Field(default_factory=LearnerEntry)
     crossfit: StrictInt = Field(default=DEFAULT_FOLDS, ge=0)
     propensity_epochs: StrictInt | None = Field(default=None, ge=1)
     p_min: Annotated[Clip | Any, AfterValidator(_clip)] = None
@@ -378,8 +378,8 @@ class Grid(GridTable):
             for name in entry.propensity if isinstance(entry.propensity, list) else ():
                 require_known(name, (*self.propensity_sets, NOTHING), "propensity of this grid")
             for params in tune.single_values() if tune is not None and tune.tunes(entry.label) else ():
-                backbone = (entry.backbone or self.backbone).make()
-                method = make_method(entry.method, backbone=backbone).set_params(**entry.params)
+                learner = (entry.learner or self.learner).make()
+                method = make_method(entry.method, learner=learner).set_params(**entry.params)
                 made_or_refused(lambda method=method, params=params: of_right_types(method, **params), "tune")
 
     @property
@@ -471,7 +471,7 @@ _TABLES: dict[str, type[GridTable]] = {
     "propensities": PropensityEntry,
     "calibrators": CalibratorEntry,
     "methods": MethodEntry,
-    "backbone": BackboneEntry,
+    "learner": LearnerEntry,
     "tune": TuneTable,
 }
 

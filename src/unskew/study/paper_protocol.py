@@ -111,9 +111,9 @@ class Paper(Protocol):
         return make_uncertainty(name)
 
     def propensity(
-        self, backbone: Learner, calibrator: Calibrator | None = None, uncertainty: str = "none"
+        self, learner: Learner, calibrator: Calibrator | None = None, uncertainty: str = "none"
     ) -> Propensity:
-        """Return the propensity estimator, untrained; a backbone that is not NeuMF stays as it is."""
+        """Return the propensity estimator, untrained; a learner that is not NeuMF stays as it is."""
         options: dict[str, Any] = {}
         if self.does("sampled_negatives"):
             options |= {
@@ -125,7 +125,7 @@ class Paper(Protocol):
             epochs = self.propensity_epochs or PROPENSITY_EPOCHS[self.data in LARGE]
             options |= {"epochs": epochs, "patience": None}
         return LegacyPropensity(
-            backbone=_with_embedding_dropout(backbone) if self.does("embedding_dropout") else backbone,
+            learner=_with_embedding_dropout(learner) if self.does("embedding_dropout") else learner,
             calibrator=calibrator,
             uncertainty=self.uncertainty(uncertainty),
             crossfit=None,
@@ -151,10 +151,10 @@ class Paper(Protocol):
             "mean_over_base_rate_all_of_d": [sketch.mean_score / sketch.base_rate for sketch in sketches],
         }
 
-    def method(self, name: str, backbone: Learner, density: float) -> Debiaser:
+    def method(self, name: str, learner: Learner, density: float) -> Debiaser:
         """Return a debiaser, untrained; one that the published code does not have is as it is."""
-        used = backbone if self.does("models_of_first_version") else _with_embedding_dropout(backbone)
-        made = make_method(name, backbone=used, **self.method_options(name, density=density))
+        used = learner if self.does("models_of_first_version") else _with_embedding_dropout(learner)
+        made = make_method(name, learner=used, **self.method_options(name, density=density))
         return legacy.as_published(made, *self.deviations(name))
 
     def validation(self, data: Dataset) -> None:
@@ -215,7 +215,7 @@ class Paper(Protocol):
         return options
 
 
-def _with_embedding_dropout(backbone: Learner) -> Learner:
-    if not isinstance(backbone, NeuMF):
-        return backbone
-    return NeuMF(**{**backbone.get_params(deep=False), "emb_dropout": DROPOUT})
+def _with_embedding_dropout(learner: Learner) -> Learner:
+    if not isinstance(learner, NeuMF):
+        return learner
+    return NeuMF(**{**learner.get_params(deep=False), "emb_dropout": DROPOUT})

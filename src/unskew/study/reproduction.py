@@ -35,7 +35,7 @@ class ReproduceConfig:
         The dataset and its folder; None looks for Coat and else takes the synthetic world.
     reversed
         Switches of the paper protocol to turn over.
-    options, backbone_params, propensity_epochs, method_params
+    options, learner_params, propensity_epochs, method_params
         For small tests: options of the dataset's loader, a smaller NeuMF, shorter training.
     """
 
@@ -49,7 +49,7 @@ class ReproduceConfig:
     device: str = "auto"
     reversed: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    backbone_params: Mapping[str, Any] = field(default_factory=dict)
+    learner_params: Mapping[str, Any] = field(default_factory=dict)
     propensity_epochs: int | None = None
     method_params: Mapping[str, Any] = field(default_factory=dict)
 
@@ -102,7 +102,7 @@ class Reproduction:
             "both_tests": True,
             "seeds": config.seed_list,
             "datasets": [{"name": self.data, "root": root, "options": config.options}],
-            "backbone": {"name": "neumf", "params": config.backbone_params},
+            "learner": {"name": "neumf", "params": config.learner_params},
             "propensity_epochs": config.propensity_epochs,
             "propensities": propensities_of(source_named(key) for key in sources),
             "methods": [

@@ -87,7 +87,7 @@ def train_raw(
 def check(propensity: Propensity) -> None:
     """Refuse, before any training, parameters that could not be trained."""
     propensity._check()
-    propensity.method().check_network(propensity.trained_backbone().build(Schema.of_ids(2, 2), [0]))
+    propensity.method().check_network(propensity.trained_learner().build(Schema.of_ids(2, 2), [0]))
 
 
 def trained(store: ResultStore, key: str, log: Log, device: str) -> Propensity:

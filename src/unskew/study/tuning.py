@@ -18,7 +18,7 @@ from unskew.study.results import ResultStore
 from unskew.study.trained import Stack
 
 SUPPLEMENT = {
-    "backbone__dim": [16, 32, 64, 128, 256],
+    "learner__dim": [16, 32, 64, 128, 256],
     "batch_size": [256, 512, 1024, 2048],
     "learning_rate": [5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2],
     "weight_decay": [1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3],

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unskew.data import Rows
-from unskew.learners.backbone import DropoutLayers, Network
+from unskew.learners.network import DropoutLayers, Network
 from unskew.training import hashing
 from unskew.training.loop import evaluating
 from unskew.training.population import Population, Slots

@@ -67,7 +67,7 @@ def in_groups(replicas: int, work: Callable[[slice], Result], size: int | None =
             if size == 1:
                 raise TrainingError(
                     "the GPU has not enough memory for a single replica",
-                    remedy="take a smaller batch_size or backbone, or --device cpu",
+                    remedy="take a smaller batch_size or learner, or --device cpu",
                 ) from None
         # Outside of the handler, so that the error's frames no longer hold what is to be freed.
         gc.collect()
@@ -125,7 +125,7 @@ def replicas_at_once(replicas: int, of_one: Size, device: torch.device, *, kept:
         raise TrainingError(
             f"{replicas} networks of {of_one.parameters:,} parameters take about {need / 1e9:.3g} GB to"
             f" train, {size} at a time, and this machine has {memory / 1e9:.3g} GB",
-            remedy="take fewer seeds or folds (crossfit), a smaller dim of the backbone, or more memory",
+            remedy="take fewer seeds or folds (crossfit), a smaller dim of the learner, or more memory",
         )
     return size
 

@@ -112,7 +112,7 @@ class Reader:
         if unseen == "other" and self.encoders is None:
             raise ParameterError(
                 "unseen='other' is for models that read features; this one reads ids alone",
-                remedy="use unseen='average' or 'nan', or train with features and --backbone dcn",
+                remedy="use unseen='average' or 'nan', or train with features and --learner dcn",
             )
         if unseen == "average" and self.encoders is not None:
             raise ParameterError(

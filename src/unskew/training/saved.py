@@ -33,7 +33,7 @@ from unskew.data import Block, Encoders, Schema
 from unskew.data.distinct import TEXT, as_arrow
 from unskew.data.schema import Role
 from unskew.data.vocabulary import Vocabulary
-from unskew.learners import make_backbone
+from unskew.learners import make_learner
 from unskew.training.state_files import write_tensors
 
 IDS_AT_ONCE = 1 << 16
@@ -406,7 +406,7 @@ def restored_params(table: Mapping[str, Any], /, **makers: Callable[..., Any]) -
 
     ``makers`` tells, for further parameters, what makes them from a name and its parameters.
     """
-    learners = dict.fromkeys(("backbone", "first", "second"), make_backbone)
+    learners = dict.fromkeys(("learner", "first", "second"), make_learner)
     makers = {**learners, "calibrator": make_calibrator, **makers}
     unset = table.get(NONE)
     require(isinstance(unset, list), f"a table of parameters has no list {NONE!r}", "save it again")

@@ -42,7 +42,7 @@ class Method(Protocol):
     """What is trained."""
 
     name: ClassVar[str]
-    backbone: Learner
+    learner: Learner
     validation_share: float
     validation_by: str
     seeds_: tuple[int, ...]
@@ -117,7 +117,7 @@ class WarmStart:
                 where=called,
                 remedy=f"give members={has}",
             )
-        if type(model.backbone) is not type(method.backbone):
+        if type(model.learner) is not type(method.learner):
             raise cls(model, {}, called)._unlike(method)
         return cls(model, code_maps(model, log, called), called)
 
@@ -193,13 +193,13 @@ class WarmStart:
         weights = (each for name in self.model.networks_ for each in self.model.networks_[name].parameters())
         return digest_of(*(each.detach().float().cpu().numpy() for each in weights))
 
-    def backbone(self, method: Method, schema: Schema) -> Learner:
-        """Return the backbone of a method; a width that follows from the number of ids stays what it was."""
-        backbone, before = method.backbone, self.model.backbone
-        if type(backbone) is not type(before) or getattr(backbone, "dim", 0) is not None:
-            return backbone
+    def learner(self, method: Method, schema: Schema) -> Learner:
+        """Return the learner of a method; a width that follows from the number of ids stays what it was."""
+        learner, before = method.learner, self.model.learner
+        if type(learner) is not type(before) or getattr(learner, "dim", 0) is not None:
+            return learner
         width = getattr(before, "dim", None) or embedding_width(_schema(self.model))
-        return backbone if width == embedding_width(schema) else replace(backbone, dim=width)  # type: ignore[call-arg]
+        return learner if width == embedding_width(schema) else replace(learner, dim=width)  # type: ignore[call-arg]
 
     def check(self, networks: Mapping[str, Network], method: Method) -> None:
         """Raise an error where networks of the method are not of the shapes that it has, but for rows of
@@ -246,8 +246,8 @@ class WarmStart:
 
     def _unlike(self, method: Method) -> ParameterError:
         """Return the error for networks of other shapes: what differs."""
-        differs = difference(plain_params(self.model.backbone), plain_params(method.backbone))
-        problem = f"is of another backbone: {differs}"
+        differs = difference(plain_params(self.model.learner), plain_params(method.learner))
+        problem = f"is of another learner: {differs}"
         if differs is None:
             problem = f"has networks of other shapes: it is of {self.model.name}, and this is {method.name}"
         return ParameterError(problem, where=self.called, remedy=REMEDY)

@@ -1,4 +1,4 @@
-"""What every backbone must do. A backbone's tests inherit this class and say which one it is."""
+"""What every learner must do. A learner's tests inherit this class and say which one it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from unskew.base.progress import SILENT
 from unskew.data import Rows, Schema
 from unskew.debias.losses import cross_entropy
-from unskew.learners import Backbone, Network, make_backbone
+from unskew.learners import Network, NetworkLearner, make_learner
 from unskew.training import Pass, Schedule, ShuffledRows, Step, train
 
 USERS, ITEMS = 30, 20
@@ -18,44 +18,46 @@ ROUNDING = 1e-5
 """One replica is a plain matrix product, several are a batched one; they round differently."""
 
 
-class BackboneContract:
-    """Override the fixture ``backbone``."""
+class NetworkContract:
+    """Override the fixture ``learner``."""
 
     rounding = ROUNDING
 
     @pytest.fixture
-    def backbone(self) -> Backbone:
+    def learner(self) -> NetworkLearner:
         raise NotImplementedError
 
-    def test_logits_have_one_number_for_each_replica_and_pair(self, backbone: Backbone):
-        network = backbone.build(SCHEMA, SEEDS)
+    def test_logits_have_one_number_for_each_replica_and_pair(self, learner: NetworkLearner):
+        network = learner.build(SCHEMA, SEEDS)
         assert network(pairs(len(SEEDS), 7)).shape == (len(SEEDS), 7)
         assert network.replicas == len(SEEDS)
 
-    def test_every_parameter_leads_with_the_replicas(self, backbone: Backbone):
-        for name, parameter in backbone.build(SCHEMA, SEEDS).named_parameters():
+    def test_every_parameter_leads_with_the_replicas(self, learner: NetworkLearner):
+        for name, parameter in learner.build(SCHEMA, SEEDS).named_parameters():
             assert len(parameter) == len(SEEDS), name
 
     @pytest.mark.parametrize("position", range(len(SEEDS)))
-    def test_initial_weights_of_a_replica_depend_on_its_own_seed_alone(self, backbone: Backbone, position):
-        alone = backbone.build(SCHEMA, [SEEDS[position]]).state_dict()
-        stacked = backbone.build(SCHEMA, SEEDS).state_dict()
+    def test_initial_weights_of_a_replica_depend_on_its_own_seed_alone(
+        self, learner: NetworkLearner, position
+    ):
+        alone = learner.build(SCHEMA, [SEEDS[position]]).state_dict()
+        stacked = learner.build(SCHEMA, SEEDS).state_dict()
         for name, weight in alone.items():
             assert torch.equal(weight[0], stacked[name][position]), name
 
-    def test_a_network_that_was_not_drawn_is_the_drawn_one_once_it_is_filled(self, backbone: Backbone):
-        drawn, filled = (backbone.build(SCHEMA, SEEDS, drawn=each).eval() for each in (True, False))
+    def test_a_network_that_was_not_drawn_is_the_drawn_one_once_it_is_filled(self, learner: NetworkLearner):
+        drawn, filled = (learner.build(SCHEMA, SEEDS, drawn=each).eval() for each in (True, False))
         filled.load_state_dict(drawn.state_dict())
         asked = pairs(len(SEEDS), 25)
         assert torch.equal(filled(asked), drawn(asked))
 
-    def test_different_seeds_give_different_weights(self, backbone: Backbone):
-        network = backbone.build(SCHEMA, SEEDS).eval()
+    def test_different_seeds_give_different_weights(self, learner: NetworkLearner):
+        network = learner.build(SCHEMA, SEEDS).eval()
         scores = network(pairs(1, 50))
         assert torch.unique(scores, dim=0).shape[0] == len(SEEDS)
 
-    def test_the_loss_of_one_replica_has_no_gradient_in_the_others(self, backbone: Backbone):
-        network = backbone.build(SCHEMA, SEEDS)
+    def test_the_loss_of_one_replica_has_no_gradient_in_the_others(self, learner: NetworkLearner):
+        network = learner.build(SCHEMA, SEEDS)
         network(pairs(len(SEEDS), 40))[1].square().sum().backward()
         own = 0.0
         for name, parameter in network.named_parameters():
@@ -63,14 +65,14 @@ class BackboneContract:
             own += float(parameter.grad[1].abs().sum())
         assert own > 0
 
-    def test_a_logit_depends_on_its_own_pair_alone(self, backbone: Backbone):
-        network = backbone.build(SCHEMA, SEEDS).eval()
+    def test_a_logit_depends_on_its_own_pair_alone(self, learner: NetworkLearner):
+        network = learner.build(SCHEMA, SEEDS).eval()
         rows = pairs(len(SEEDS), 12)
         backward = network(rows.map(lambda values: values.flip(1))).flip(1)
         torch.testing.assert_close(network(rows), backward, rtol=0, atol=1e-6)
 
-    def test_rows_with_one_line_are_shared_by_all_replicas(self, backbone: Backbone):
-        network = backbone.build(SCHEMA, SEEDS).eval()
+    def test_rows_with_one_line_are_shared_by_all_replicas(self, learner: NetworkLearner):
+        network = learner.build(SCHEMA, SEEDS).eval()
         shared = pairs(1, 12)
         each = network(shared.map(lambda values: values.expand(len(SEEDS), *values.shape[1:])))
         torch.testing.assert_close(network(shared), each, rtol=0, atol=0)
@@ -79,12 +81,12 @@ class BackboneContract:
 
     @pytest.mark.parametrize("in_one_go", [False, True])
     def test_a_replica_trained_in_a_stack_equals_the_same_network_trained_alone(
-        self, backbone: Backbone, in_one_go: bool
+        self, learner: NetworkLearner, in_one_go: bool
     ):
-        stacked = trained(backbone, SEEDS, in_one_go=in_one_go)
-        initial = backbone.build(SCHEMA, SEEDS).state_dict()
+        stacked = trained(learner, SEEDS, in_one_go=in_one_go)
+        initial = learner.build(SCHEMA, SEEDS).state_dict()
         for position, seed in enumerate(SEEDS):
-            alone = trained(backbone, [seed], in_one_go=in_one_go).state_dict()
+            alone = trained(learner, [seed], in_one_go=in_one_go).state_dict()
             for name, weight in stacked.state_dict().items():
                 torch.testing.assert_close(weight[position], alone[name][0], rtol=0, atol=self.rounding)
             moved = max(
@@ -93,28 +95,28 @@ class BackboneContract:
             )
             assert moved > 1000 * self.rounding
 
-    def test_training_twice_gives_the_same_weights_bit_for_bit(self, backbone: Backbone):
-        first, second = (trained(backbone, SEEDS, epochs=2).state_dict() for _ in range(2))
+    def test_training_twice_gives_the_same_weights_bit_for_bit(self, learner: NetworkLearner):
+        first, second = (trained(learner, SEEDS, epochs=2).state_dict() for _ in range(2))
         for name, weight in first.items():
             assert torch.equal(weight, second[name]), name
 
-    def test_towers_share_embeddings_and_have_weights_of_their_own(self, backbone: Backbone):
-        network = backbone.build(SCHEMA, SEEDS, towers=("prediction", "click")).eval()
+    def test_towers_share_embeddings_and_have_weights_of_their_own(self, learner: NetworkLearner):
+        network = learner.build(SCHEMA, SEEDS, towers=("prediction", "click")).eval()
         asked = pairs(len(SEEDS), 10)
         embedded = network.embed(asked)
         torch.testing.assert_close(
             network.read(embedded, "prediction"), network(asked), rtol=0, atol=ROUNDING
         )
-        single = backbone.build(SCHEMA, SEEDS)
+        single = learner.build(SCHEMA, SEEDS)
         twice, once = (sum(p.numel() for p in each.parameters()) for each in (network, single))
         assert once < twice < 2 * once
 
-    def test_parameters_make_the_same_backbone_again_also_as_a_file_has_them(self, backbone: Backbone):
-        params = backbone.get_params()
+    def test_parameters_make_the_same_learner_again_also_as_a_file_has_them(self, learner: NetworkLearner):
+        params = learner.get_params()
         as_read = {name: list(value) if isinstance(value, tuple) else value for name, value in params.items()}
-        for again in (make_backbone(backbone.name, **params), make_backbone(backbone.name, **as_read)):
-            assert again == backbone
-            assert again is not backbone
+        for again in (make_learner(learner.name, **params), make_learner(learner.name, **as_read)):
+            assert again == learner
+            assert again is not learner
 
 
 def pairs(replicas: int, count: int) -> Rows:
@@ -123,9 +125,9 @@ def pairs(replicas: int, count: int) -> Rows:
     return Rows(user=user, item=torch.randint(ITEMS, (replicas, count), generator=random))
 
 
-def trained(backbone: Backbone, seeds, *, in_one_go: bool = True, epochs: int = 4) -> Network:
+def trained(learner: NetworkLearner, seeds, *, in_one_go: bool = True, epochs: int = 4) -> Network:
     """A network after a few epochs on every cell, each replica in its own order, with dropout on."""
-    network = backbone.build(SCHEMA, seeds)
+    network = learner.build(SCHEMA, seeds)
     network.fusible = network.fusible and in_one_go
     cells = torch.arange(USERS * ITEMS)
     label = ((cells * 7919) % 11 < 3).float()

@@ -1,4 +1,4 @@
-"""Every backbone keeps the contract; NeuMF and MF are the networks their formulas say."""
+"""Every learner keeps the contract; NeuMF and MF are the networks their formulas say."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import math
 import pytest
 import torch
 
-from contracts.backbone_contract import ITEMS, SCHEMA, USERS, BackboneContract, pairs
+from contracts.network_contract import ITEMS, SCHEMA, USERS, NetworkContract, pairs
 from unskew.base.errors import ParameterError
 from unskew.data import Schema
-from unskew.learners import BACKBONES, MF, Backbone, NeuMF, make_backbone
+from unskew.learners import LEARNERS, MF, NetworkLearner, NeuMF, make_learner
 from unskew.learners.noise import Noise
 
-NETWORKS = [name for name, kind in BACKBONES.items() if issubclass(kind, Backbone)]
+NETWORKS = [name for name, kind in LEARNERS.items() if issubclass(kind, NetworkLearner)]
 
 
-class TestEveryBackbone(BackboneContract):
+class TestEveryNetwork(NetworkContract):
     @pytest.fixture(params=NETWORKS)
-    def backbone(self, request):
-        return BACKBONES[request.param]()
+    def learner(self, request):
+        return LEARNERS[request.param]()
 
 
-class TestNeuMFWithDroppedEmbeddings(BackboneContract):
+class TestNeuMFWithDroppedEmbeddings(NetworkContract):
     @pytest.fixture
-    def backbone(self):
+    def learner(self):
         return NeuMF(dim=6, layers=(10, 5), dropout=0.5, emb_dropout=0.3)
 
 
@@ -133,7 +133,7 @@ def test_dropout_is_off_in_evaluation_and_on_in_training():
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_what_is_not_drawn_is_nan_until_it_is_filled(name):
-    weights = BACKBONES[name]().build(SCHEMA, [0, 1], drawn=False).state_dict()
+    weights = LEARNERS[name]().build(SCHEMA, [0, 1], drawn=False).state_dict()
     assert weights
     assert all(weight.isnan().all() for weight in weights.values())
 
@@ -191,13 +191,13 @@ def test_a_gpu_drops_what_a_cpu_drops_forward_and_backward(rate):
         torch.testing.assert_close(x.grad.cpu(), 2 * x.detach().cpu() * mask.square())
 
 
-def test_an_unknown_backbone_is_told_with_those_there_are():
-    with pytest.raises(ParameterError, match=r"unknown backbone 'lstm'.*neumf, mf"):
-        make_backbone("lstm")
+def test_an_unknown_learner_is_told_with_those_there_are():
+    with pytest.raises(ParameterError, match=r"unknown learner 'lstm'.*neumf, mf"):
+        make_learner("lstm")
 
 
 @pytest.mark.parametrize(
-    ("backbone", "message"),
+    ("learner", "message"),
     [
         (NeuMF(dim=0), "dim must be at least 1, not 0"),
         (MF(dim=0), "dim must be at least 1, not 0"),
@@ -206,6 +206,6 @@ def test_an_unknown_backbone_is_told_with_those_there_are():
         (NeuMF(emb_dropout=-0.1), r"emb_dropout must be in \[0, 1\), not -0.1"),
     ],
 )
-def test_parameters_out_of_range_are_told(backbone, message):
+def test_parameters_out_of_range_are_told(learner, message):
     with pytest.raises(ParameterError, match=message):
-        backbone.build(Schema.of_ids(3, 3), [0])
+        learner.build(Schema.of_ids(3, 3), [0])

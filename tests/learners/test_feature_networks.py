@@ -1,4 +1,4 @@
-"""Backbones that read features: the contract with every kind of field, and plain PyTorch as an oracle."""
+"""Learners that read features: the contract with every kind of field, and plain PyTorch as an oracle."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import unskew as us
-from contracts import backbone_contract
-from contracts.backbone_contract import SEEDS, BackboneContract
+from contracts import network_contract
 from contracts.feature_world import log_of, table
+from contracts.network_contract import SEEDS, NetworkContract
 from unskew.base.errors import ParameterError
 from unskew.data import Field, Rows, Schema
 from unskew.learners import DCN, MLP, BatchEnsemble, DeepFM, MMoE, NeuMF
@@ -50,16 +50,16 @@ class RichRows(Rows):
 @pytest.fixture
 def rich(monkeypatch):
     """The contract's rows and schema, with features."""
-    monkeypatch.setattr(backbone_contract, "SCHEMA", SCHEMA)
-    monkeypatch.setattr(backbone_contract, "Rows", RichRows)
+    monkeypatch.setattr(network_contract, "SCHEMA", SCHEMA)
+    monkeypatch.setattr(network_contract, "Rows", RichRows)
 
 
 @pytest.mark.usefixtures("rich")
-class TestEveryKindOfField(BackboneContract):
+class TestEveryKindOfField(NetworkContract):
     rounding = 5e-5
 
     @pytest.fixture(params=FEATURED, ids=lambda each: each.name)
-    def backbone(self, request):
+    def learner(self, request):
         return request.param()
 
 
@@ -109,8 +109,8 @@ def mlp(hidden):
     return nn.Sequential(*(part for each in hidden.layers for part in (linear(each), nn.ReLU())))
 
 
-def built(backbone, towers=("prediction",)):
-    network = backbone.build(SCHEMA, [5], towers).eval()
+def built(learner, towers=("prediction",)):
+    network = learner.build(SCHEMA, [5], towers).eval()
     with torch.no_grad():
         for number, parameter in enumerate(network.parameters()):
             parameter.normal_(0, 0.3, generator=torch.Generator().manual_seed(number))
@@ -242,17 +242,17 @@ def test_the_width_of_embeddings_follows_the_largest_vocabulary():
     assert widths == [8, 12, 16, 32, 32]
 
 
-def test_backbones_of_ids_are_the_same_whatever_the_schema_has_beside():
+def test_networks_of_ids_are_the_same_whatever_the_schema_has_beside():
     alone, beside = (NeuMF(dim=4).build(each, [1]) for each in (Schema.of_ids(USERS, ITEMS), SCHEMA))
     for name, weight in alone.state_dict().items():
         assert torch.equal(weight, beside.state_dict()[name]), name
 
 
-@pytest.mark.parametrize("backbone", FEATURED)
-def test_a_step_never_asks_for_a_value_or_makes_shapes_of_data(backbone):
+@pytest.mark.parametrize("learner", FEATURED)
+def test_a_step_never_asks_for_a_value_or_makes_shapes_of_data(learner):
     """What a CUDA graph asks for: on a device that holds no numbers, a step runs to its gradient."""
     with torch.device("meta"):
-        network = backbone().build(SCHEMA, SEEDS, ("prediction", "click")).train()
+        network = learner().build(SCHEMA, SEEDS, ("prediction", "click")).train()
         shared = {"user": torch.zeros(3, 8, dtype=torch.int64), "item": torch.zeros(3, 8, dtype=torch.int64)}
         shared["codes"] = torch.zeros(3, 8, 5, dtype=torch.int32)
         given = Rows(**shared, numbers=torch.zeros(3, 8, 3))
@@ -278,13 +278,13 @@ def test_parameters_out_of_range_are_named(make, message):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("backbone", FEATURED)
-def test_steps_are_captured_on_a_gpu_and_give_what_a_cpu_gives(backbone):
+@pytest.mark.parametrize("learner", FEATURED)
+def test_steps_are_captured_on_a_gpu_and_give_what_a_cpu_gives(learner):
     """A step that cannot be captured warns, and warnings are errors here."""
     log = log_of(table())
-    plain = backbone(dropout=0.0, drop=0.0)
+    plain = learner(dropout=0.0, drop=0.0)
     on_gpu, on_cpu = (
-        us.Naive(backbone=plain, epochs=3, patience=None).fit(log, device=device).predict(log)
+        us.Naive(learner=plain, epochs=3, patience=None).fit(log, device=device).predict(log)
         for device in ("cuda", "cpu")
     )
     np.testing.assert_allclose(on_gpu, on_cpu, atol=5e-3)

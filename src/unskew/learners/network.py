@@ -1,4 +1,4 @@
-"""What a backbone is: a description that builds a network of R replicas. It knows nothing of bias."""
+"""Networks of R replicas, and the learners that build them. They know nothing of bias."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What a backbone builds its network from."""
+    """What a network learner builds its network from."""
 
     schema: Schema
     generators: Sequence[torch.Generator]
@@ -109,7 +109,7 @@ class Blueprint:
 
 
 @dataclass(kw_only=True)
-class Backbone(Learner):
+class NetworkLearner(Learner):
     """Parameters of a network; :meth:`build` makes R replicas of it."""
 
     def build(
@@ -122,7 +122,7 @@ class Backbone(Learner):
     ) -> Network:
         """A network of ``len(seeds)`` replicas; the weights of replica k depend on ``seeds[k]`` alone.
 
-        A backbone that reads the ids alone gets no more of the schema than these.
+        A learner that reads the ids alone gets no more of the schema than these.
 
         Parameters
         ----------
