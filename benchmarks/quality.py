@@ -22,7 +22,7 @@ def figures(seeds: list[int], device: str) -> np.ndarray:
         log, seeds=seeds, device=device
     )
     sketches = propensity.held_out_sketches(calibrated=False)
-    return np.array([[nll(sketch=s), auc(sketch=s)] for s in sketches])
+    return np.array([[nll(s), auc(s)] for s in sketches])
 
 
 def main() -> None:

@@ -19,14 +19,12 @@ from unskew.audit.monitor import history_cells
 from unskew.audit.segments import segment_cells, segments_of
 from unskew.metrics import CalibrationSketch, wce_test
 from unskew.metrics.anytime import evidence_over_time, family_shares, log_evidence
-from unskew.metrics.cell_sums import CellSums
 from unskew.metrics.judgement import TOLERANCE, judge_weights
 
 SCORE = expit(-3.4 + ndtri((np.arange(100) + 0.5) / 100))
 LEVEL, PERIODS = 0.05, 200
 BITS = {"bins": 1, "mantissa_bits": 4}
 CELL = np.array([CalibrationSketch.of(score=[p], outcome=[0], **BITS).occupied()[0] for p in SCORE])
-SIZE = len(CalibrationSketch(**BITS).sums.rows)
 WEIGHTS = {
     "none": lambda generator, rows: np.ones(rows),
     "U(.5, 2)": lambda generator, rows: generator.uniform(0.5, 2, rows),
@@ -57,13 +55,14 @@ def sketches(
         weight = WEIGHTS[kind](generator, rows * periods)
         sums = [np.bincount(group, w, count.size) for w in (weight, weight**2)]
     for n, w, square in zip(count.reshape(shape), *(s.reshape(shape) for s in sums), strict=True):
-        cells = CellSums.empty(SIZE)
+        sketch = CalibrationSketch(**BITS)
+        cells = sketch.sums
         np.add.at(cells.rows, CELL, n)
         np.add.at(cells.weight, CELL, w)
         np.add.at(cells.square, CELL, square)
         np.add.at(cells.score, CELL, w * SCORE[:, None])
-        np.add.at(cells.inverse, CELL, w[:, 1] / SCORE)
-        yield CalibrationSketch.from_cell_sums(BITS["bins"], BITS["mantissa_bits"], cells)
+        np.add.at(cells.inverse[:, 1], CELL, w[:, 1] / SCORE)
+        yield sketch
 
 
 def is_called_off(kind: str, rows: int, generator: np.random.Generator) -> bool:
@@ -88,7 +87,7 @@ def sizes(runs: int, seed: int) -> None:
             generator = np.random.default_rng(seed)
             ever = np.array([is_called_off(kind, rows, generator) for _ in range(times)])
             drawn = list(sketches(kind, rows, times, generator))
-            test = np.array([wce_test(sketch=sketch).p_value < LEVEL for sketch in drawn])
+            test = np.array([wce_test(sketch).p_value < LEVEL for sketch in drawn])
             judged = np.array([judge_weights(s, significance=LEVEL).level == "bad" for s in drawn])
             print(f"| {kind} | {rows:,} | {rate(ever)} | {rate(test)} | {rate(judged)} |", flush=True)
 

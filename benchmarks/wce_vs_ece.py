@@ -49,11 +49,11 @@ NOISES = (0.0, 0.4)
 """Standard deviation of what a score does not know of a true logit."""
 
 METRICS: dict[str, Callable[[CalibrationSketch], float]] = {
-    "ECE-100, equal width": lambda sketch: ece(sketch=sketch),
-    "ECE-100, equal mass": lambda sketch: adaptive_ece(sketch=sketch),
-    "NLL": lambda sketch: nll(sketch=sketch),
-    "relative error": lambda sketch: relative_error(sketch=sketch),
-    "WCE": lambda sketch: wce(sketch=sketch),
+    "ECE-100, equal width": lambda sketch: ece(sketch),
+    "ECE-100, equal mass": lambda sketch: adaptive_ece(sketch),
+    "NLL": lambda sketch: nll(sketch),
+    "relative error": lambda sketch: relative_error(sketch),
+    "WCE": lambda sketch: wce(sketch),
 }
 MARKED = re.compile(r"(<!-- table: wce_vs_ece -->\n).*?(\n<!-- end of table -->)", re.DOTALL)
 

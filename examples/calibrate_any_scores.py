@@ -30,9 +30,9 @@ for _ in range(5):
 score, click = chunk()
 for name in ("none", "platt", "isotonic"):
     honest = us.CalibrationSketch.of(score=make_calibrator(name).fit(sketch).predict(score), outcome=click)
-    curve = reliability_curve(sketch=honest, spacing="mass", bins=15)
+    curve = reliability_curve(honest, spacing="mass", bins=15)
     plt.plot(curve.score, curve.frequency, "o-", label=name)
-    print(f"{name:9} ECE {ece(sketch=honest):.4f}, error of the weights 1/p {wce(sketch=honest):.4f}")
+    print(f"{name:9} ECE {ece(honest):.4f}, error of the weights 1/p {wce(honest):.4f}")
 
 plt.axline((1e-3, 1e-3), (1, 1), color="grey")
 plt.xscale("log")

@@ -26,8 +26,8 @@ def score() -> Any:
 def test_errors_carry_interval_and_floor(score: Any) -> None:
     sketch = sketch_of(score, 0.5 * score)
     found = errors(sketch)
-    assert found["ece"].value == ece(sketch=sketch)
-    assert found["wce"].value == wce(sketch=sketch)
+    assert found["ece"].value == ece(sketch)
+    assert found["wce"].value == wce(sketch)
     for figure in found.values():
         assert 0 < figure.floor < figure.low < figure.high  # type: ignore[operator]
     assert found["wce"].low < 0.5 < found["wce"].high  # type: ignore[operator]
@@ -70,7 +70,7 @@ def test_honest_scores_are_called_honest_but_for_the_level() -> None:
 
 def test_a_small_error_passes_though_it_is_significant(score: Any) -> None:
     sketch = sketch_of(np.tile(score, 10), np.tile(0.97 * score, 10))
-    assert wce_test(sketch=sketch).p_value < 1e-6
+    assert wce_test(sketch).p_value < 1e-6
     assert may_be_honest(sketch, tolerance=0.05, significance=0.01)
     assert not may_be_honest(sketch, tolerance=0.01, significance=0.01)
 
@@ -87,7 +87,7 @@ def test_weights_at_the_tolerance_are_blamed_no_more_often_than_the_level_says()
 
 def test_without_a_tolerance_it_is_the_test_of_the_metrics(score: Any) -> None:
     sketch = sketch_of(score[:5000], score[:5000])
-    assert beyond_tolerance(sketch, 0.0) == pytest.approx(wce_test(sketch=sketch).p_value)
+    assert beyond_tolerance(sketch, 0.0) == pytest.approx(wce_test(sketch).p_value)
 
 
 def test_weight_figures_are_those_of_the_clicked_rows(score: Any) -> None:

@@ -46,7 +46,7 @@ def test_overstated_scores_are_found_and_platt_is_told_to_mend_them(big: tuple[A
     assert region.share == pytest.approx(inside.mean(), abs=0.01)
     assert region.ratio == pytest.approx(float((log.honest / log.score)[inside].mean()), rel=0.05)
     assert result.calibrated is not None
-    assert wce(sketch=result.calibrated, debiased=True) < 0.05
+    assert wce(result.calibrated, debiased=True) < 0.05
 
 
 def test_the_truth_itself_is_healthy(big: tuple[Any, Path]) -> None:

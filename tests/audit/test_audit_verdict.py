@@ -187,7 +187,7 @@ def test_the_remedy_is_told_for_what_it_does() -> None:
         "Isotonic regression, cross-fitted, would bring WCE from 0.46 only to 0.1."
     )
     few = CalibrationSketch.of(score=np.full(2000, 0.1), outcome=np.arange(2000) < 200)
-    floor = short(noise_floor(sketch=few, metric="wce"))
+    floor = short(noise_floor(few, metric="wce"))
     assert remedied("beta", 0.02, few).endswith(f"to 0.02 (noise alone shows {floor}).")
     assert told(recommended="none").endswith(
         "On held-out rows no calibrator is better beyond noise than the scores as they are."

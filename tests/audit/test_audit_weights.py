@@ -85,7 +85,7 @@ def test_weights_add_up_to_the_population_where_the_scores_did_not(
     assert abs((1 / log.score[clicked]).sum() / len(p) - 1) > 0.3
     assert abs((1 / p[clicked]).sum() / len(p) - 1) < 0.05
     np.testing.assert_allclose(p, log.honest, rtol=0.2)
-    assert wce(sketch=result.calibrated, debiased=True) < 0.05 < wce(sketch=result.raw, debiased=True)
+    assert wce(result.calibrated, debiased=True) < 0.05 < wce(result.raw, debiased=True)
 
 
 def test_the_outcomes_of_a_fold_do_not_touch_its_own_propensities(log: Any, tmp_path: Path) -> None:

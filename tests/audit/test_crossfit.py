@@ -32,8 +32,8 @@ def test_a_mapped_sketch_measures_as_the_mapped_rows_do(log: Any, metric: Any, t
     platt = Platt().fit(log.score, log.outcome)
     sketch = CalibrationSketch.of(score=log.score, outcome=log.outcome)
     after = sketch.mapped(platt.predict(sketch.points().score))
-    exact = metric(sketch=CalibrationSketch.of(score=platt.predict(log.score), outcome=log.outcome))
-    assert metric(sketch=after) == pytest.approx(exact, abs=tolerance)
+    exact = metric(CalibrationSketch.of(score=platt.predict(log.score), outcome=log.outcome))
+    assert metric(after) == pytest.approx(exact, abs=tolerance)
     assert after.rows == sketch.rows
     assert after.positives == sketch.positives
 

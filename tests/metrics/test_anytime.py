@@ -128,7 +128,7 @@ def test_sampled_negatives_give_the_evidence_of_their_clicks():
     kept = outcome | (generator.random(rows) < 0.1)
     weight = np.where(outcome, 1.0, 10.0)
     whole, sampled = (
-        log_evidence(cells_of(sketch=sketch), TOLERANCE).max()
+        log_evidence(cells_of(sketch), TOLERANCE).max()
         for sketch in (
             CalibrationSketch.of(score=score, outcome=outcome),
             CalibrationSketch.of(score=score[kept], outcome=outcome[kept], weight=weight[kept]),
@@ -154,16 +154,16 @@ def test_sampled_negatives_raise_no_false_alarms(negatives):
                 np.repeat(outcome, count),
                 np.repeat(np.where(outcome, 1.0, negatives), count),
             )
-            periods.append(log_evidence(cells_of(sketch=sketch), TOLERANCE))
+            periods.append(log_evidence(cells_of(sketch), TOLERANCE))
         alarms += bool((evidence_over_time(np.array(periods)) >= np.log(20)).any())
     assert alarms <= 2 + runs // 20
 
 
 def test_a_click_at_a_score_of_zero_is_certain():
     sketch = CalibrationSketch.of(score=[0.0, 0.0, 0.5], outcome=[1, 0, 1])
-    assert log_evidence(cells_of(sketch=sketch), TOLERANCE).max() > 1000
+    assert log_evidence(cells_of(sketch), TOLERANCE).max() > 1000
     quiet = CalibrationSketch.of(score=[0.0, 0.0], outcome=[0, 0])
-    assert log_evidence(cells_of(sketch=quiet), TOLERANCE).max() == 0
+    assert log_evidence(cells_of(quiet), TOLERANCE).max() == 0
 
 
 def test_the_smallest_change_is_found_in_four_of_five_cases():

@@ -64,7 +64,7 @@ def test_ece_of_tied_scores_follows_the_rule_exactly(which, bins, rule):
     expected = slow_ece(score, outcome, bins, rule)
     assert ece(score=score, outcome=outcome, bins=bins, rule=rule) == pytest.approx(expected, abs=1e-12)
     sketch = CalibrationSketch.of(score=score, outcome=outcome, bins=bins)
-    assert ece(sketch=sketch, rule=rule) == pytest.approx(expected, abs=1e-12)
+    assert ece(sketch, rule=rule) == pytest.approx(expected, abs=1e-12)
     weight = 0.5 + np.arange(len(score)) % 3
     assert ece(score=score, outcome=outcome, weight=weight, bins=bins, rule=rule) == pytest.approx(
         slow_ece(score, outcome, bins, rule, weight), abs=1e-12
@@ -81,7 +81,7 @@ def test_ece_equals_scikit_learns_curve(skewed, bins):
         expected = np.abs(frequency - confidence) @ rows[rows > 0] / len(score)
         assert ece(score=score, outcome=outcome, bins=bins) == pytest.approx(expected, abs=1e-12)
         sketch = CalibrationSketch.of(score=score, outcome=outcome, bins=bins)
-        assert ece(sketch=sketch) == pytest.approx(expected, abs=1e-12)
+        assert ece(sketch) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -91,7 +91,7 @@ def test_proper_scores_and_auc_equal_scikit_learn(skewed, weighted):
     score[5000:] = score[5000:].round(3)
     weight = np.random.default_rng(0).exponential(size=len(score)) if weighted else None
     given_arrays = {"score": score, "outcome": outcome, "weight": weight}
-    given_sketch = {"sketch": CalibrationSketch.of(**given_arrays)}
+    given_sketch = {"score": CalibrationSketch.of(**given_arrays)}
     for source in (given_arrays, given_sketch):
         assert nll(**source) == pytest.approx(log_loss(outcome, score, sample_weight=weight), rel=1e-9)
         assert brier(**source) == pytest.approx(
@@ -121,7 +121,7 @@ def test_floor_is_the_mean_ece_of_a_perfect_predictor(skewed):
     error = np.std(draws) * np.sqrt(1 / 200 + 1 / 400)
     assert abs(floor - np.mean(draws)) < 4 * error
     sketch = CalibrationSketch.of(score=score, outcome=skewed[1])
-    assert noise_floor(sketch=sketch, draws=400) == pytest.approx(floor, rel=0.03)
+    assert noise_floor(sketch, draws=400) == pytest.approx(floor, rel=0.03)
     assert ece(score=score, outcome=skewed[1]) > 2 * floor
 
 
@@ -157,12 +157,12 @@ def test_weight_diagnostics_are_their_definitions():
 
 @pytest.mark.parametrize("metric", [ece, nll, brier, wce, mean_outcome_over_score, noise_floor, auc])
 def test_what_is_missing_is_said(metric):
-    with pytest.raises(ParameterError, match="score= and outcome= are needed, or sketch="):
+    with pytest.raises(ParameterError, match="score needs outcome"):
         metric(score=[0.5])
-    with pytest.raises(ParameterError, match="not both"):
-        metric(score=[0.5], outcome=[1], sketch=CalibrationSketch())
+    with pytest.raises(ParameterError, match="a sketch holds its outcomes"):
+        metric(CalibrationSketch(), [1])
     with pytest.raises(DataError, match="no rows"):
-        metric(sketch=CalibrationSketch())
+        metric(CalibrationSketch())
     with pytest.raises(DataError, match="no rows"):
         metric(score=[], outcome=[])
     with pytest.raises(DataError, match="row 1: score 2 is outside"):
@@ -172,9 +172,9 @@ def test_what_is_missing_is_said(metric):
 def test_bins_that_the_sketch_does_not_keep():
     sketch = CalibrationSketch.of(score=[0.5], outcome=[1])
     with pytest.raises(ParameterError, match="keeps 100 equal-width bins, not 10"):
-        ece(sketch=sketch, bins=10)
+        ece(sketch, bins=10)
     with pytest.raises(ParameterError, match="rule must be"):
-        ece(sketch=sketch, rule="sklearn")
+        ece(sketch, rule="sklearn")
 
 
 @pytest.mark.parametrize("outcome", [0, 1])

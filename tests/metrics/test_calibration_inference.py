@@ -120,7 +120,7 @@ def test_smooth_ece_agrees_with_a_slow_one():
     found = smooth_ece(score=score, outcome=outcome)
     assert slow_smooth_ece(score, outcome, found) == pytest.approx(found, rel=5e-3)
     sketch = CalibrationSketch.of(score=score, outcome=outcome)
-    assert smooth_ece(sketch=sketch) == pytest.approx(found, rel=0.02)
+    assert smooth_ece(sketch) == pytest.approx(found, rel=0.02)
 
 
 def test_brier_decomposition_adds_up(skewed):
@@ -142,7 +142,7 @@ def test_spiegelhalter_is_its_formula(skewed):
     assert found.statistic == pytest.approx(z, rel=1e-9)
     assert found.p_value == pytest.approx(2 * ndtr(-abs(z)), rel=1e-6)
     sketch = CalibrationSketch.of(score=p, outcome=o)
-    assert spiegelhalter(sketch=sketch).statistic == pytest.approx(z, rel=1e-3)
+    assert spiegelhalter(sketch).statistic == pytest.approx(z, rel=1e-3)
 
 
 def test_kuiper_is_the_range_of_the_cumulative_error(skewed):
@@ -168,10 +168,10 @@ def test_sketch_and_exact_arrays_agree(skewed, monkeypatch):
     arrays = {"score": skewed[0], "outcome": skewed[1]}
     sketch = CalibrationSketch.of(**arrays)
     for name, metric in POINT_METRICS.items():
-        assert metric(sketch=sketch) == pytest.approx(metric(**arrays), rel=0.02), name
+        assert metric(sketch) == pytest.approx(metric(**arrays), rel=0.02), name
     monkeypatch.setattr(score_cells, "EXACT_BELOW", 10)
     for name, metric in POINT_METRICS.items():
-        assert metric(**arrays) == pytest.approx(metric(sketch=sketch), rel=1e-9), name
+        assert metric(**arrays) == pytest.approx(metric(sketch), rel=1e-9), name
 
 
 @given(
@@ -193,7 +193,7 @@ def test_a_weight_repeats_a_row(data, name):
 def test_all_ties_and_extreme_scores(score, rows, data, through_sketch):
     positive = data.draw(st.integers(0, rows))
     arrays = {"score": np.full(rows, score), "outcome": np.arange(rows) < positive}
-    source = {"sketch": CalibrationSketch.of(**arrays)} if through_sketch else arrays
+    source = {"score": CalibrationSketch.of(**arrays)} if through_sketch else arrays
     rate = positive / rows
     for metric in (ece, adaptive_ece, mce):
         assert metric(**source) == pytest.approx(abs(rate - score), abs=1e-12)
@@ -228,25 +228,25 @@ def test_one_row(outcome):
 
 
 def test_chi_square_has_its_size():
-    p_values = [wce_test(sketch=sketch).p_value for sketch, _, _ in draws(1, 1000, 3000, mantissa_bits=4)]
+    p_values = [wce_test(sketch).p_value for sketch, _, _ in draws(1, 1000, 3000, mantissa_bits=4)]
     assert np.mean(np.array(p_values) < 0.05) == pytest.approx(0.05, abs=0.02)
-    rare = [wce_test(sketch=s).p_value for s, _, _ in draws(2, 500, 20_000, mean=-5, mantissa_bits=4)]
+    rare = [wce_test(s).p_value for s, _, _ in draws(2, 500, 20_000, mean=-5, mantissa_bits=4)]
     assert np.mean(np.array(rare) < 0.05) == pytest.approx(0.05, abs=0.03)
 
 
 def test_kuiper_and_spiegelhalter_have_their_size():
     sketches = [sketch for sketch, _, _ in draws(3, 500, 4000)]
     for test in (kuiper, spiegelhalter):
-        p_values = [test(sketch=sketch).p_value for sketch in sketches]
+        p_values = [test(sketch).p_value for sketch in sketches]
         assert np.mean(np.array(p_values) < 0.05) == pytest.approx(0.05, abs=0.03)
     assert kstest(p_values, "uniform").pvalue > 1e-3
 
 
 def test_tests_find_what_is_wrong():
     sketch, _, _ = next(iter(draws(4, 1, 20_000, slope=0.7)))
-    assert wce_test(sketch=sketch).p_value < 1e-6
-    assert kuiper(sketch=sketch).p_value < 1e-6
-    assert spiegelhalter(sketch=sketch).p_value < 1e-3
+    assert wce_test(sketch).p_value < 1e-6
+    assert kuiper(sketch).p_value < 1e-6
+    assert spiegelhalter(sketch).p_value < 1e-3
 
 
 def within_three_errors(values, truth):
@@ -255,18 +255,18 @@ def within_three_errors(values, truth):
 
 def test_debiased_squares_are_unbiased():
     honest = list(draws(5, 400, 3000, mantissa_bits=5))
-    assert within_three_errors([debiased_ece(sketch=s, bins=20, squared=True) for s, _, _ in honest], 0.0)
-    assert within_three_errors([wce(sketch=s, debiased=True, squared=True) for s, _, _ in honest], 0.0)
-    assert np.mean([ece(sketch=s) ** 2 for s, _, _ in honest]) > 1e-4
+    assert within_three_errors([debiased_ece(s, bins=20, squared=True) for s, _, _ in honest], 0.0)
+    assert within_three_errors([wce(s, debiased=True, squared=True) for s, _, _ in honest], 0.0)
+    assert np.mean([ece(s) ** 2 for s, _, _ in honest]) > 1e-4
     skewed = list(draws(6, 400, 3000, slope=0.6, mantissa_bits=5))
     _, score, rate = skewed[0]
-    cells = score_cells.cells_of(sketch=skewed[0][0])
+    cells = score_cells.cells_of(skewed[0][0])
     bin_of_cell = cells.bin_index(bins=20, spacing="mass")
     last_of_cell = np.cumsum(cells.rows.sum(axis=1))
     bin_of_row = bin_of_cell[np.searchsorted(last_of_cell, np.arange(3000), side="right")]
     gap = np.bincount(bin_of_row, weights=(rate - score)[np.argsort(score)])
     truth = (gap**2 / np.bincount(bin_of_row)).sum() / 3000
-    found = np.array([debiased_ece(sketch=s, bins=20, squared=True) for s, _, _ in skewed])
+    found = np.array([debiased_ece(s, bins=20, squared=True) for s, _, _ in skewed])
     # o given its score varies less than o − p over a bin, whose spread of rates v_b also holds.
     spread = sum(
         np.var(part) / 3000
@@ -277,8 +277,8 @@ def test_debiased_squares_are_unbiased():
 
 def test_debiased_l1_is_closer_to_the_truth_than_ece():
     sketches = [sketch for sketch, _, _ in draws(7, 100, 3000)]
-    plain = np.mean([adaptive_ece(sketch=s) for s in sketches])
-    debiased = np.mean([debiased_ece(sketch=s, norm="l1") for s in sketches])
+    plain = np.mean([adaptive_ece(s) for s in sketches])
+    debiased = np.mean([debiased_ece(s, norm="l1") for s in sketches])
     assert debiased < 0.65 * plain
 
 
@@ -316,7 +316,7 @@ def test_intervals_of_means_cover(metric):
         sketch = CalibrationSketch.of(
             score=p[rows], outcome=generator.random(2000) < rate[rows], mantissa_bits=3, bins=10
         )
-        found = interval(metric=metric, sketch=sketch, resamples=300)
+        found = interval(sketch, metric=metric, resamples=300)
         covered.append(found.low <= truth <= found.high)
     assert np.mean(covered) == pytest.approx(0.95, abs=0.03)
 
@@ -328,8 +328,8 @@ def test_intervals_of_means_cover(metric):
 def test_intervals_of_binned_errors_cover_at_least_so_often(metric, bins, slope):
     covered = []
     for sketch, score, rate in draws(9, 400, 4000, slope=slope, mantissa_bits=2, bins=10):
-        found = interval(metric=metric, sketch=sketch, bins=bins, resamples=200)
-        cells = score_cells.cells_of(sketch=sketch)
+        found = interval(sketch, metric=metric, bins=bins, resamples=200)
+        cells = score_cells.cells_of(sketch)
         index = cells.bin_index(bins=bins, spacing="width" if metric == "ece" else "mass")
         at = np.searchsorted(np.cumsum(cells.rows.sum(axis=1)), np.arange(len(score)), side="right")
         order = np.argsort(score)
@@ -340,9 +340,9 @@ def test_intervals_of_binned_errors_cover_at_least_so_often(metric, bins, slope)
 
 
 def test_interval_of_auc_is_as_wide_as_its_spread():
-    found = [auc(sketch=sketch) for sketch, _, _ in draws(10, 200, 3000)]
+    found = [auc(sketch) for sketch, _, _ in draws(10, 200, 3000)]
     sketch, _, _ = next(iter(draws(10, 1, 3000)))
-    limits = interval(metric="auc", sketch=sketch, resamples=500)
+    limits = interval(sketch, metric="auc", resamples=500)
     assert limits.low < limits.value < limits.high
     assert limits.high - limits.low == pytest.approx(2 * 1.96 * np.std(found), rel=0.25)
 

@@ -53,7 +53,7 @@ def test_a_sketch_gives_what_its_arrays_give(noise):
     score, clicked = noise
     sketch = CalibrationSketch.of(score=score, outcome=clicked)
     exact = auc_beyond_chance(score=score, outcome=clicked)
-    assert auc_beyond_chance(sketch=sketch) == pytest.approx(exact, rel=1e-6)
+    assert auc_beyond_chance(sketch) == pytest.approx(exact, rel=1e-6)
 
 
 def test_scores_below_chance_and_constants_are_not_beyond():

@@ -27,7 +27,7 @@ def test_ece_is_netcals(which, bins):
     expected = netcal.ECE(bins).measure(score, outcome)
     assert ece(score=score, outcome=outcome, bins=bins, rule="netcal") == pytest.approx(expected, abs=1e-9)
     sketch = CalibrationSketch.of(score=score, outcome=outcome, bins=bins)
-    assert ece(sketch=sketch, rule="netcal") == pytest.approx(expected, abs=1e-9)
+    assert ece(sketch, rule="netcal") == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_papers_rule_is_another_one_on_tied_scores_only():

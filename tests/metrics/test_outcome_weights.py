@@ -46,7 +46,7 @@ def honest(request):
 
 def test_the_variance_is_that_of_each_outcomes_weights():
     generator = np.random.default_rng(0)
-    cells = cells_of(sketch=sampled(generator, 20))
+    cells = cells_of(sampled(generator, 20))
     p, total = cells.score, cells.total
     # w₁ = 1 and w₀ = 20, in every part of the scores.
     expected = total * (p * (1 / p - 1) ** 2 * 1 + (1 - p) * 20)
@@ -66,7 +66,7 @@ def test_equal_weights_change_no_test():
 @pytest.mark.parametrize("test", [wce_test, kuiper, spiegelhalter])
 def test_honest_scores_are_refused_as_often_as_the_level_says(honest, test):
     _, sketches = honest
-    refused = np.mean([test(sketch=sketch).p_value < 0.05 for sketch in sketches])
+    refused = np.mean([test(sketch).p_value < 0.05 for sketch in sketches])
     assert 0.01 <= refused <= 0.09
 
 
@@ -79,7 +79,7 @@ def test_weights_that_vary_by_row_do_not_refute_honest_scores(rows, draw):
         score = generator.choice(grid, rows)
         clicked = generator.random(rows) < score
         sketch = CalibrationSketch.of(score=score, outcome=clicked, weight=draw(generator, rows))
-        refused["wce"] += wce_test(sketch=sketch).p_value < 0.05
+        refused["wce"] += wce_test(sketch).p_value < 0.05
         refused["judge"] += not may_be_honest(sketch, tolerance=1e-9, significance=0.05)
     assert max(refused.values()) <= 0.09 * DRAWS
 
@@ -87,7 +87,7 @@ def test_weights_that_vary_by_row_do_not_refute_honest_scores(rows, draw):
 def test_few_sampled_rows_do_not_refute_honest_scores():
     """One in 1,000: 65 unclicked rows stand for 65,000, and equal-mass bins would hold three of them."""
     generator = np.random.default_rng(7)
-    refused = [wce_test(sketch=sampled(generator, 1_000)).p_value < 0.05 for _ in range(DRAWS)]
+    refused = [wce_test(sampled(generator, 1_000)).p_value < 0.05 for _ in range(DRAWS)]
     assert np.mean(refused) <= 0.09
 
 
@@ -95,22 +95,22 @@ def test_few_sampled_rows_do_not_refute_honest_scores():
 def test_weights_that_are_off_by_1_3_are_found(k):
     generator = np.random.default_rng(k)
     for factor in (1.3, 1 / 1.3):
-        assert all(wce_test(sketch=sampled(generator, k, factor=factor)).p_value < 0.05 for _ in range(20))
+        assert all(wce_test(sampled(generator, k, factor=factor)).p_value < 0.05 for _ in range(20))
 
 
 @pytest.mark.parametrize("metric", [ece, wce])
 def test_the_floor_is_what_honest_scores_show(honest, metric):
     _, sketches = honest
-    shown = np.mean([metric(sketch=sketch) for sketch in sketches])
-    floors = [noise_floor(sketch=sketch, metric=metric.__name__) for sketch in sketches[:10]]
+    shown = np.mean([metric(sketch) for sketch in sketches])
+    floors = [noise_floor(sketch, metric=metric.__name__) for sketch in sketches[:10]]
     assert np.mean(floors) == pytest.approx(shown, rel=0.08)
 
 
 def test_debiased_errors_are_zero_on_average(honest):
     _, sketches = honest
     for squares in (
-        [wce(sketch=sketch, debiased=True, squared=True) for sketch in sketches],
-        [debiased_ece(sketch=sketch, bins=20, squared=True) for sketch in sketches],
+        [wce(sketch, debiased=True, squared=True) for sketch in sketches],
+        [debiased_ece(sketch, bins=20, squared=True) for sketch in sketches],
     ):
         assert abs(np.mean(squares)) < 4 * np.std(squares) / np.sqrt(DRAWS)
 
@@ -119,7 +119,7 @@ def test_intervals_of_frequencies_hold_the_true_rate(honest):
     k, sketches = honest
     held = []
     for sketch in sketches[:100]:
-        curve = reliability_curve(sketch=sketch, bins=10, spacing="mass")
+        curve = reliability_curve(sketch, bins=10, spacing="mass")
         held.append((curve.low <= curve.score) & (curve.score <= curve.high))
     assert 0.9 <= np.mean(np.concatenate(held)) <= 0.99, k
 
@@ -127,10 +127,10 @@ def test_intervals_of_frequencies_hold_the_true_rate(honest):
 def test_intervals_of_errors_hold_the_true_error_and_tell_it_from_none(honest):
     k, sketches = honest
     generator = np.random.default_rng(k)
-    assert np.mean([interval(metric="wce", sketch=s, resamples=200).low < 0.02 for s in sketches[:20]]) >= 0.9
+    assert np.mean([interval(s, metric="wce", resamples=200).low < 0.02 for s in sketches[:20]]) >= 0.9
     # Scores 1.5 times too high: the weights of every bin are a third too small.
     for _ in range(5):
-        found = interval(metric="wce", sketch=sampled(generator, k, factor=1.5), resamples=200)
+        found = interval(sampled(generator, k, factor=1.5), metric="wce", resamples=200)
         assert 0.1 < found.low < 1 / 3 < found.high < 0.6
 
 

@@ -118,12 +118,12 @@ _BOTTOMS = {"propensity": 0.26, "naive": 0.48, "ips_raw": 0.55, "ips": 0.53}
 def _figures(sketch: CalibrationSketch, clicked: Any, size: int, random: Any) -> dict[str, Any]:
     weights = weight_diagnostics(propensity=clicked, p_min=P_MIN, population_size=size)
     figures: dict[str, Any] = {
-        "ece": ece(sketch=sketch),
-        "ece_floor": noise_floor(sketch=sketch),
-        "wce": wce(sketch=sketch),
-        "nll": nll(sketch=sketch),
-        "brier": brier(sketch=sketch),
-        "auc": auc(sketch=sketch),
+        "ece": ece(sketch),
+        "ece_floor": noise_floor(sketch),
+        "wce": wce(sketch),
+        "nll": nll(sketch),
+        "brier": brier(sketch),
+        "auc": auc(sketch),
         "mean_over_base_rate": sketch.mean_score / sketch.base_rate,
         "weight_check": weights.weight_check,
         "effective_sample_size": weights.effective_sample_size,

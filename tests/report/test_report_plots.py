@@ -80,7 +80,7 @@ def test_figures_without_data_say_so() -> None:
 def test_the_weight_curve_adds_up_to_the_weight_calibration_error(inputs: dict[str, Any]) -> None:
     for sketch in inputs["sketches"].values():
         curve = weight_curve(sketch)
-        assert np.sum(curve.rows * np.abs(curve.ratio - 1)) / sketch.rows == pytest.approx(wce(sketch=sketch))
+        assert np.sum(curve.rows * np.abs(curve.ratio - 1)) / sketch.rows == pytest.approx(wce(sketch))
 
 
 def test_intervals_of_the_weight_curve_cover_1_for_true_propensities() -> None:

@@ -98,11 +98,11 @@ class WeightFigures:
 def errors(sketch: CalibrationSketch, *, seed: int = 0) -> dict[str, ErrorFigure]:
     """ECE and WCE, each with interval and floor."""
     figures = {}
-    for name, value in (("ece", ece(sketch=sketch)), ("wce", wce(sketch=sketch))):
-        floor = noise_floor(sketch=sketch, metric=name, seed=seed)  # type: ignore[arg-type]
+    for name, value in (("ece", ece(sketch)), ("wce", wce(sketch))):
+        floor = noise_floor(sketch, metric=name, seed=seed)  # type: ignore[arg-type]
         figures[name] = ErrorFigure(value, None, None, floor)
         if name == "ece" or not has_infinite_weight(sketch):
-            limits = interval(metric=name, sketch=sketch, resamples=RESAMPLES, seed=seed)  # type: ignore[arg-type]
+            limits = interval(sketch, metric=name, resamples=RESAMPLES, seed=seed)  # type: ignore[arg-type]
             figures[name] = ErrorFigure(value, limits.low, limits.high, floor)
     return figures
 
@@ -113,7 +113,7 @@ def regions(sketch: CalibrationSketch, *, tolerance: float, bins: int = DEFAULT_
     Equal-mass bins that are clearly off in one direction make a region, with those between them that may
     be; so do those from there to the end of the scores, where the fewest clicks are.
     """
-    cells = cells_of(sketch=sketch)
+    cells = cells_of(sketch)
     index = cells.bin_index(bins=bins, spacing="mass")
     total = bin_sums(cells.total, index)
     inverse = bin_sums(inverse_of(cells), index)
@@ -138,7 +138,7 @@ def regions(sketch: CalibrationSketch, *, tolerance: float, bins: int = DEFAULT_
 
 def weight_figures(sketch: CalibrationSketch, *, p_min: Clip) -> WeightFigures | None:
     """Figures of the weights of the rows with outcome 1; None where there are none, or one is infinite."""
-    cells = cells_of(sketch=sketch)
+    cells = cells_of(sketch)
     cells = cells.take(cells.positive > 0)
     if not len(cells.score) or has_infinite_weight(sketch):
         return None

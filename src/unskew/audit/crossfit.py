@@ -26,7 +26,6 @@ from unskew.calibration import CALIBRATORS, Calibrator, make_calibrator
 from unskew.calibration.auto import CANDIDATES
 from unskew.calibration.grouping import Grouped, group
 from unskew.metrics import CalibrationSketch, ece, mean_outcome_over_score, nll, wce
-from unskew.metrics.cell_sums import CellSums
 from unskew.metrics.cells import Cells
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
 
@@ -84,18 +83,16 @@ def dealt(sketch: CalibrationSketch, folds: int, *, seed: int = 0) -> list[Calib
     """
     require_whole(2, MOST_FOLDS, folds=folds)
     generator = np.random.default_rng(seed_stream(as_seed(seed), "folds"))
-    left = sketch.sums.rows.copy()
-    whole = np.maximum(sketch.sums.rows, 1)
-    clicks = np.maximum(sketch.sums.rows[:, 1], 1)
+    rows = np.rint(sketch.sums.rows).astype(np.int64)
+    left = rows.copy()
     sketches = []
     for fold in range(folds):
         taken = np.asarray(generator.binomial(left, 1 / (folds - fold)))
         left -= taken
-        share = taken / whole
-        by_outcome = (sketch.sums.weight * share, sketch.sums.score * share, sketch.sums.square * share)
-        inverse = sketch.sums.inverse * (taken[:, 1] / clicks)
-        sums = CellSums(taken, *by_outcome, inverse, taken.sum() / max(sketch.rows, 1) * sketch.sums.totals)
-        sketches.append(CalibrationSketch.from_cell_sums(sketch.bins, sketch.mantissa_bits, sums))
+        drawn = CalibrationSketch(bins=sketch.bins, mantissa_bits=sketch.mantissa_bits)
+        drawn.table[:] = sketch.table * (taken / np.maximum(rows, 1))
+        drawn.sums.rows[:] = taken
+        sketches.append(drawn)
     return sketches
 
 
@@ -173,9 +170,7 @@ def compare(folds: Folds, names: Sequence[str] = COMPARED) -> list[CalibratorSco
     names = tuple(dict.fromkeys(("none", *names)))
     training = _training(folds)
     held_out = [sketch.points().score for sketch in folds]
-    occupied = [sketch.sums.take(sketch.occupied()) for sketch in folds]
-    weight = np.concatenate([cells.weight for cells in occupied])
-    square = np.concatenate([cells.square for cells in occupied])
+    weight, square = np.concatenate([sketch.table[1:3, sketch.occupied()] for sketch in folds], axis=1)
     whole: dict[str, CalibrationSketch] = {}
     losses: dict[str, Array] = {}
     for name in names:
@@ -184,7 +179,7 @@ def compare(folds: Folds, names: Sequence[str] = COMPARED) -> list[CalibratorSco
         mapped = (sketch.mapped(q) for sketch, q in zip(folds, predicted, strict=True))
         whole[name] = merged(folds if name == "none" else list(mapped))
         losses[name] = log_losses(np.concatenate(predicted))
-    found = {name: nll(sketch=sketch) for name, sketch in whole.items()}
+    found = {name: nll(sketch) for name, sketch in whole.items()}
     best = min(found, key=lambda name: found[name])
     gain = {name: found["none"] - found[name] for name in names}
     error = {name: error_of_mean(weight, square, losses[name] - losses["none"]) for name in names}
@@ -192,10 +187,10 @@ def compare(folds: Folds, names: Sequence[str] = COMPARED) -> list[CalibratorSco
         CalibratorScore(
             name=name,
             nll=found[name],
-            ece=ece(sketch=whole[name]),
-            wce=wce(sketch=whole[name]),
-            wce_debiased=wce(sketch=whole[name], debiased=True),
-            mean_outcome_over_score=mean_outcome_over_score(sketch=whole[name]),
+            ece=ece(whole[name]),
+            wce=wce(whole[name]),
+            wce_debiased=wce(whole[name], debiased=True),
+            mean_outcome_over_score=mean_outcome_over_score(whole[name]),
             excess=found[name] - found[best],
             excess_error=error_of_mean(weight, square, losses[name] - losses[best]),
             p_better=float(ndtr(-gain[name] / error[name])) if error[name] > 0 else 1.0,

@@ -338,7 +338,7 @@ def history_cells(sketches: Mapping[str, CalibrationSketch]) -> dict[str, ScoreC
     for label, sketch in sketches.items():
         own = np.stack([sketch.sums.rows, sketch.sums.weight, sketch.sums.square])
         pooled = own + pooled * max(1.0 - own[0].sum(axis=0).min() / POOLED_ROWS, 0.0)
-        alone = cells_of(sketch=sketch)
+        alone = cells_of(sketch)
         cells[label] = replace(alone, outcome_weight=outcome_weights(*pooled)[alone.ids])
     return cells
 
@@ -416,7 +416,7 @@ def _break(
     merged = sketches[judged[episode.first]].copy()
     for label in judged[episode.first + 1 : episode.last + 1]:
         merged.merge(sketches[label])
-    cells = cells_of(sketch=merged)
+    cells = cells_of(merged)
     ratio, low, high = _ratio(cells)
     total, promised = float(cells.total.sum()), float(both(cells.score_sum).sum())
     clicks = float(cells.positive.sum())

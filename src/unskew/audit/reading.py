@@ -108,7 +108,7 @@ def require_both_outcomes(
 
     ``remedies`` holds what to ask, and what to do, where all outcomes are 0, or 1.
     """
-    cells = cells_of(sketch=sketch)
+    cells = cells_of(sketch)
     rows = both(cells.rows)
     for value, rate in ((0, 1 - cells.score), (1, cells.score)):
         with np.errstate(divide="ignore"):

@@ -251,7 +251,7 @@ def _remedy(result: AuditResult, noun: str) -> str:
         return "On held-out rows no calibrator is better beyond noise than the scores as they are."
     only = "" if may_be_honest(remedy.sketch, **result.limits) else "only "
     before = f"from {short(wce)} " if math.isfinite(wce) else ""
-    floor = noise_floor(sketch=remedy.sketch, metric="wce")
+    floor = noise_floor(remedy.sketch, metric="wce")
     noise = f" (noise alone shows {short(floor)})" if floor > NOISY * remedy.wce else ""
     return (
         f"{CALIBRATOR_WORDS.get(remedy.name, remedy.name)}, cross-fitted, would bring WCE"

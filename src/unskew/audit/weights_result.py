@@ -90,8 +90,8 @@ class WeightsResult:
             "propensity": self.trained,
             **{
                 kind: {
-                    "wce": wce(sketch=sketch),
-                    "mean_outcome_over_score": mean_outcome_over_score(sketch=sketch),
+                    "wce": wce(sketch),
+                    "mean_outcome_over_score": mean_outcome_over_score(sketch),
                 }
                 for kind, sketch in (("raw", self.raw), ("calibrated", self.calibrated))
             },

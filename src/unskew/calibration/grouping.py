@@ -97,7 +97,7 @@ def _sketch_points(sketch: CalibrationSketch, outcome: Any, sample_weight: Any) 
         raise DataError(
             "a sketch already holds its outcomes and weights", remedy="fit on the sketch alone: fit(sketch)"
         )
-    cells = cells_of(sketch=sketch)
+    cells = cells_of(sketch)
     return _of_cells(cells)
 
 

@@ -7,6 +7,7 @@ The calibration metrics are functions of ``score=`` and ``outcome=`` arrays or o
 from __future__ import annotations
 
 from unskew.metrics.binned import adaptive_ece, debiased_ece, ece, mce, relative_error
+from unskew.metrics.cells import Cells
 from unskew.metrics.clip import least_error_clip
 from unskew.metrics.floor import noise_floor
 from unskew.metrics.hypothesis_tests import KuiperTest, SpiegelhalterTest, kuiper, spiegelhalter
@@ -31,6 +32,7 @@ from unskew.metrics.weights import WeightDiagnostics, weight_diagnostics
 __all__ = [
     "BrierDecomposition",
     "CalibrationSketch",
+    "Cells",
     "ChanceTest",
     "Interval",
     "KuiperTest",

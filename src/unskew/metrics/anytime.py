@@ -71,9 +71,9 @@ def log_evidence(cells: ScoreCells, tolerance: float) -> Array:
     >>> score = np.full(10_000, 0.1)
     >>> honest = CalibrationSketch.of(score=score, outcome=np.arange(10_000) < 1_000)
     >>> low = CalibrationSketch.of(score=score, outcome=np.arange(10_000) < 1_300)
-    >>> float(log_evidence(cells_of(sketch=honest), 0.05).max())
+    >>> float(log_evidence(cells_of(honest), 0.05).max())
     0.0
-    >>> bool(log_evidence(cells_of(sketch=low), 0.05).max() > 20)
+    >>> bool(log_evidence(cells_of(low), 0.05).max() > 20)
     True
     """
     impossible = bool(((cells.score == 0) & (cells.positive > 0)).any())

@@ -13,10 +13,9 @@ from scipy.special import ndtr
 
 from unskew.base.errors import ParameterError
 from unskew.metrics.cell_sums import both
-from unskew.metrics.chunks import chunks
-from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, require_arrays, require_rows
-from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
-from unskew.metrics.sketch_grid import Rule, check_bins, check_rule, width_bin
+from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of
+from unskew.metrics.sketch import DEFAULT_BINS
+from unskew.metrics.sketch_grid import Rule
 
 Array = NDArray[np.float64]
 
@@ -25,11 +24,10 @@ DEFAULT_RELATIVE_BINS = 20
 
 
 def ece(
-    *,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
     bins: int | None = None,
     rule: Rule = "paper",
 ) -> float:
@@ -57,20 +55,15 @@ def ece(
     >>> round(ece(score=[0.1, 0.1, 0.9, 0.9], outcome=[0, 0, 1, 0], bins=10), 6)
     0.25
     """
-    check_rule(rule)
-    if sketch is not None:
-        cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
-        return _mean_gap(cells, cells.bin_index(bins=bins, rule=rule))
-    require_arrays(score, outcome)
-    return _ece_of_arrays(score, outcome, weight, check_bins(DEFAULT_BINS if bins is None else bins), rule)
+    cells = cells_of(score, outcome, weight, bins=bins)
+    return _mean_gap(cells, cells.bin_index(bins=bins, rule=rule))
 
 
 def adaptive_ece(
-    *,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
     bins: int = DEFAULT_BINS,
 ) -> float:
     r"""ECE over bins of equal mass.
@@ -87,16 +80,15 @@ def adaptive_ece(
     >>> round(adaptive_ece(score=[0.01, 0.02, 0.03, 0.04], outcome=[0, 0, 1, 0], bins=2), 6)
     0.24
     """
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    cells = cells_of(score, outcome, weight)
     return _mean_gap(cells, cells.bin_index(bins=bins, spacing="mass"))
 
 
 def mce(
-    *,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
     bins: int | None = None,
     spacing: Spacing = "width",
     rule: Rule = "paper",
@@ -114,17 +106,16 @@ def mce(
     >>> round(mce(score=[0.1, 0.1, 0.9, 0.9], outcome=[0, 0, 1, 0], bins=10), 6)
     0.4
     """
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch, bins=bins)
+    cells = cells_of(score, outcome, weight, bins=bins)
     index = cells.bin_index(bins=bins, spacing=spacing, rule=rule)
     return float(np.abs(bin_sums(cells.gap, index) / bin_sums(cells.total, index)).max())
 
 
 def relative_error(
-    *,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
     bins: int = DEFAULT_RELATIVE_BINS,
     spacing: Spacing = "mass",
 ) -> float:
@@ -142,7 +133,7 @@ def relative_error(
     >>> round(relative_error(score=[0.1] * 10 + [0.5] * 10, outcome=[1, 1] + [0] * 8 + [1] * 5 + [0] * 5), 6)
     0.5
     """
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    cells = cells_of(score, outcome, weight)
     index = cells.bin_index(bins=bins, spacing=spacing)
     total, positive = bin_sums(cells.total, index), bin_sums(cells.positive, index)
     expected = bin_sums(both(cells.score_sum), index)
@@ -152,11 +143,10 @@ def relative_error(
 
 
 def debiased_ece(
-    *,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
     norm: Literal["l1", "l2"] = "l2",
     bins: int = DEFAULT_BINS,
     spacing: Spacing = "mass",
@@ -195,7 +185,7 @@ def debiased_ece(
         raise ParameterError(
             f"norm must be 'l1' or 'l2', and 'l2' with squared=True, not {norm!r}", remedy="give one of these"
         )
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    cells = cells_of(score, outcome, weight)
     index = cells.bin_index(bins=bins, spacing=spacing)
     total = bin_sums(cells.total, index)
     gap, variance = bin_sums(cells.gap, index) / total, gap_variance(cells, index)
@@ -231,16 +221,3 @@ def folded_normal_mean(mean: Array, variance: Array) -> Array:
 
 def _mean_gap(cells: ScoreCells, index: NDArray[np.int64]) -> float:
     return float(np.abs(bin_sums(cells.gap, index)).sum() / cells.total.sum())
-
-
-def _ece_of_arrays(score: Any, outcome: Any, weight: Any, bins: int, rule: Rule) -> float:
-    """Return ECE by one pass that fills nothing but Σw(o − p) of each bin."""
-    gap, total = np.zeros(bins), 0.0
-    for chunk in chunks(score, outcome, weight):
-        error = chunk.clicked - chunk.score
-        if chunk.weight is not None:
-            error *= chunk.weight
-        gap += np.bincount(width_bin(chunk.score, bins=bins, rule=rule), error, minlength=bins)
-        total += chunk.total
-    require_rows(total)
-    return float(np.abs(gap).sum() / total)

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from unskew.base.errors import DataError
 from unskew.base.tables import FrameInMemory, concatenate, read_files, require_columns, sources
-from unskew.metrics.cell_sums import Array, CellSums, Codes, added_up, count
+from unskew.metrics.cell_sums import SUMS as SUMS
+from unskew.metrics.cell_sums import Array, Codes, added_up, values_of
 from unskew.metrics.chunks import DEFAULT_NAMES, Names, chunks
 from unskew.metrics.limits import SMALLEST
 from unskew.metrics.sketch import DEFAULT_BINS, DEFAULT_MANTISSA_BITS, CalibrationSketch
 from unskew.metrics.sketch_grid import MOST_BINS, MOST_MANTISSA_BITS, SketchGrid, grid
 
-SUMS = ("rows", "weight", "square", "score", "inverse", "brier", "log_loss")
-"""n, Σw, Σw², Σwp, Σw/p, Σw(o − p)² and −Σw log(likelihood) of a key, a cell and an outcome."""
 WEIGHTS = ("weight", "square")
 """Sums that a table without weights leaves out: they are the rows."""
 COUNTS = ("cell", "outcome", "rows")
@@ -108,7 +107,10 @@ class Cells:
         fresh, start = self._like(self.keys), 0
         for chunk in chunks(score, outcome, weight, first_row=first_row, names=names):
             stop = start + len(chunk.score)
-            fresh._append(*count(self.grid, chunk, None if key is None else key[start:stop]))
+            code = self.grid.ids(chunk.score)
+            if key is not None:
+                code += key[start:stop].astype(np.int64) * self.grid.size
+            fresh._append(*added_up(2 * code + chunk.clicked, values_of(chunk)))
             start = stop
         self._append(*fresh._entries())
 
@@ -149,9 +151,9 @@ class Cells:
         code, sums = self._entries()
         width = 2 * self.grid.size
         first, last = np.searchsorted(code, [number * width, (number + 1) * width])
-        own = CellSums.empty(self.grid.size)
-        own.add_codes(code[first:last] - number * width, sums[:, first:last])
-        return CalibrationSketch.from_cell_sums(self.grid.bins, self.grid.mantissa_bits, own)
+        sketch = CalibrationSketch(bins=self.grid.bins, mantissa_bits=self.grid.mantissa_bits)
+        sketch.table.reshape(len(SUMS), -1)[:, code[first:last] - number * width] = sums[:, first:last]
+        return sketch
 
     def whole(self) -> CalibrationSketch:
         """Return the sketch of all rows: every column of segments has all of them, the first is taken."""

@@ -169,7 +169,7 @@ def learned(*, logits: Any, outcome: Any = None, weight: Any = None, elsewhere: 
 
 def learned_by_sketch(sketch: CalibrationSketch) -> Learned:
     """:func:`learned` of the scores of a sketch: its cells have one logit each, its sums are exact."""
-    cells = cells_of(sketch=sketch)
+    cells = cells_of(sketch)
     z = logit(np.clip(cells.score, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY))
     return _judged(z, cells.weight, cells.square_sum, _deviation(z, cells.total))
 

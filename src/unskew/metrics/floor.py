@@ -11,7 +11,6 @@ from unskew.base.estimator import require_choice, require_range
 from unskew.base.seeds import as_seed
 from unskew.metrics.limits import MOST_RESAMPLES, SMALLEST
 from unskew.metrics.score_cells import bin_sums, cells_of, occupied_bin
-from unskew.metrics.sketch import CalibrationSketch
 from unskew.metrics.sketch_grid import Rule
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
 
@@ -31,11 +30,10 @@ FloorMetric = Literal["ece", "adaptive_ece", "wce"]
 
 
 def noise_floor(
-    *,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
     metric: FloorMetric = "ece",
     bins: int | None = None,
     rule: Rule = "paper",
@@ -69,7 +67,7 @@ def noise_floor(
     """
     require_range("draws", draws, 1, MOST_RESAMPLES, "100, for example")
     require_choice("metric", metric, get_args(FloorMetric))
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch, bins=bins)
+    cells = cells_of(score, outcome, weight, bins=bins)
     if metric == "wce":
         bins = DEFAULT_WEIGHT_BINS if bins is None else bins
     spacing: Literal["width", "mass"] = "width" if metric == "ece" else "mass"

@@ -8,7 +8,6 @@ import numpy as np
 from scipy.special import ndtr
 
 from unskew.metrics.score_cells import cells_of
-from unskew.metrics.sketch import CalibrationSketch
 
 _NEGLIGIBLE = 1e-3
 """Below this range of a Brownian motion its distribution function is 0 to every digit."""
@@ -29,13 +28,7 @@ class SpiegelhalterTest(NamedTuple):
     p_value: float
 
 
-def kuiper(
-    *,
-    score: Any = None,
-    outcome: Any = None,
-    weight: Any = None,
-    sketch: CalibrationSketch | None = None,
-) -> KuiperTest:
+def kuiper(score: Any, outcome: Any = None, weight: Any = None) -> KuiperTest:
     r"""Kuiper's test: the range of the cumulative error along the scores (Arrieta-Ibarra et al., 2022).
 
     .. math::
@@ -55,7 +48,7 @@ def kuiper(
     >>> kuiper(score=np.full(400, 0.5), outcome=np.arange(400) < 300).p_value < 1e-9
     True
     """
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    cells = cells_of(score, outcome, weight)
     total = float(cells.total.sum())
     path = np.concatenate([[0.0], np.cumsum(cells.gap)]) / total
     distance = float(path.max() - path.min())
@@ -66,13 +59,7 @@ def kuiper(
     return KuiperTest(distance, distance / deviation, brownian_range_tail(distance / deviation))
 
 
-def spiegelhalter(
-    *,
-    score: Any = None,
-    outcome: Any = None,
-    weight: Any = None,
-    sketch: CalibrationSketch | None = None,
-) -> SpiegelhalterTest:
+def spiegelhalter(score: Any, outcome: Any = None, weight: Any = None) -> SpiegelhalterTest:
     r"""Spiegelhalter's test: is the Brier score what honest scores would give?
 
     .. math::
@@ -88,7 +75,7 @@ def spiegelhalter(
     >>> round(test.statistic, 6), round(test.p_value, 3)
     (2.5, 0.012)
     """
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    cells = cells_of(score, outcome, weight)
     slope = 1.0 - 2.0 * cells.score
     numerator = float(cells.gap @ slope)
     deviation = float(np.sqrt(cells.spread() @ slope**2))

@@ -17,7 +17,7 @@ from unskew.metrics.cell_sums import both
 from unskew.metrics.floor import BATCH, FEW_ROWS, drawn_noise
 from unskew.metrics.limits import DEFAULT_RESAMPLES, LIKELIHOOD_FLOOR, MOST_RESAMPLES, SMALLEST
 from unskew.metrics.proper import auc_of_groups
-from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin, require_arrays
+from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
 from unskew.metrics.sketch_grid import Rule
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
@@ -47,12 +47,11 @@ class Interval(NamedTuple):
 
 
 def interval(
-    *,
-    metric: IntervalMetric,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
+    metric: IntervalMetric,
     bins: int | None = None,
     rule: Rule = "paper",
     resamples: int = DEFAULT_RESAMPLES,
@@ -103,7 +102,10 @@ def interval(
         )
     require_share("level", level, "0.95")
     require_range("resamples", resamples, 1, MOST_RESAMPLES, f"for example {DEFAULT_RESAMPLES}")
-    cells = _cells(score, outcome, weight, sketch, bins if metric == "ece" else None)
+    if not isinstance(score, CalibrationSketch):
+        kept = bins if metric == "ece" and bins is not None else DEFAULT_BINS
+        score, outcome, weight = CalibrationSketch.of(score, outcome, weight, bins=kept), None, None
+    cells = cells_of(score, outcome, weight)
     generator = np.random.default_rng(as_seed(seed))
     tails = ((1 - level) / 2, (1 + level) / 2)
     if metric == "auc":
@@ -126,16 +128,6 @@ class _BinErrors:
     slope: Array
     denominator: Array
     error: Array
-
-
-def _cells(
-    score: Any, outcome: Any, weight: Any, sketch: CalibrationSketch | None, bins: int | None
-) -> ScoreCells:
-    if sketch is None:
-        require_arrays(score, outcome)
-        sketch = CalibrationSketch(bins=DEFAULT_BINS if bins is None else bins)
-        return cells_of(sketch=sketch.update(score, outcome, weight))
-    return cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
 
 
 def _loss_of_groups(cells: ScoreCells, metric: str) -> Array:

@@ -163,7 +163,7 @@ def judge_weights(
     found = power(sketch, **limits)
     beyond = beyond_tolerance(sketch, tolerance)
     both = 0.0 < sketch.positives < sketch.total
-    chance = auc_beyond_chance(sketch=sketch, significance=significance) if both else None
+    chance = auc_beyond_chance(sketch, significance=significance) if both else None
     level: Level
     if has_infinite_weight(sketch):
         level, reason = "bad", "infinite weight"
@@ -178,7 +178,7 @@ def judge_weights(
     return WeightJudgement(
         level,
         reason,
-        wce_debiased=wce(sketch=sketch, debiased=True),
+        wce_debiased=wce(sketch, debiased=True),
         p_beyond_tolerance=beyond,
         error=error,
         power=found,

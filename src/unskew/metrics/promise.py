@@ -53,7 +53,7 @@ def promise(sketch: CalibrationSketch, *, level: float = 0.95) -> Promise:
     >>> round(found.promised), round(found.came), round(found.excess_low), round(found.excess_high)
     (300, 200, 74, 124)
     """
-    cells = cells_of(sketch=sketch)
+    cells = cells_of(sketch)
     total = float(cells.total.sum())
     effective = frequency_rows(cells, np.zeros(len(cells.total), dtype=np.int64))
     return counted_promise(

@@ -10,22 +10,14 @@ from scipy.special import ndtr
 
 from unskew.base.errors import DataError
 from unskew.base.estimator import require_share
-from unskew.metrics.chunks import chunks
-from unskew.metrics.score_cells import Spacing, bin_sums, cells_of, exact_cells, require_arrays, require_rows
-from unskew.metrics.sketch import CalibrationSketch
+from unskew.metrics.score_cells import Spacing, bin_sums, cells_of
 from unskew.metrics.sketch_grid import Rule
 
 DEFAULT_CHANCE_SIGNIFICANCE = 0.01
 """Scores that know nothing pass as knowing something once in a hundred."""
 
 
-def nll(
-    *,
-    score: Any = None,
-    outcome: Any = None,
-    weight: Any = None,
-    sketch: CalibrationSketch | None = None,
-) -> float:
+def nll(score: Any, outcome: Any = None, weight: Any = None) -> float:
     r"""Negative log-likelihood, the log loss.
 
     .. math::
@@ -39,17 +31,11 @@ def nll(
     >>> round(nll(score=[0.5, 0.5], outcome=[0, 1]), 6)
     0.693147
     """
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    cells = cells_of(score, outcome, weight)
     return cells.log_loss_sum / float(cells.total.sum())
 
 
-def brier(
-    *,
-    score: Any = None,
-    outcome: Any = None,
-    weight: Any = None,
-    sketch: CalibrationSketch | None = None,
-) -> float:
+def brier(score: Any, outcome: Any = None, weight: Any = None) -> float:
     r"""Brier score, the mean squared error of the probability.
 
     .. math::
@@ -63,7 +49,7 @@ def brier(
     >>> brier(score=[0.5, 1.0], outcome=[0, 1])
     0.125
     """
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    cells = cells_of(score, outcome, weight)
     return cells.brier_sum / float(cells.total.sum())
 
 
@@ -78,11 +64,10 @@ class BrierDecomposition(NamedTuple):
 
 
 def brier_decomposition(
-    *,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
     bins: int | None = None,
     spacing: Spacing = "width",
     rule: Rule = "paper",
@@ -104,7 +89,7 @@ def brier_decomposition(
     >>> round(parts.reliability, 6), round(parts.resolution, 6), parts.uncertainty
     (0.065, 0.0625, 0.1875)
     """
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch, bins=bins)
+    cells = cells_of(score, outcome, weight, bins=bins)
     index = cells.bin_index(bins=bins, spacing=spacing, rule=rule)
     total, positive = bin_sums(cells.total, index), bin_sums(cells.positive, index)
     share, frequency = total / total.sum(), positive / total
@@ -117,13 +102,7 @@ def brier_decomposition(
     return BrierDecomposition(score_of_all, reliability, resolution, uncertainty, within)
 
 
-def auc(
-    *,
-    score: Any = None,
-    outcome: Any = None,
-    weight: Any = None,
-    sketch: CalibrationSketch | None = None,
-) -> float:
+def auc(score: Any, outcome: Any = None, weight: Any = None) -> float:
     r"""Area under the ROC curve: the chance that a positive has the higher score; ties count half.
 
     .. math::
@@ -138,22 +117,7 @@ def auc(
     >>> auc(score=[0.1, 0.4, 0.4, 0.8], outcome=[0, 0, 1, 1])
     0.875
     """
-    if sketch is not None:
-        cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
-        return float(auc_of_groups(cells.weight))
-    require_arrays(score, outcome)
-    if weight is not None:
-        return float(auc_of_groups(exact_cells(score, outcome, weight).weight))
-    parts = list(chunks(score, outcome))
-    require_rows(float(len(parts)))
-    p, clicked = (np.concatenate(column) for column in zip(*(part[:2] for part in parts), strict=True))
-    positive, negative = np.sort(p[clicked]), np.sort(p[~clicked])
-    _require_both_classes(float(len(positive)), float(len(negative)))
-    fewer, more = (positive, negative) if len(positive) <= len(negative) else (negative, positive)
-    below = int(np.searchsorted(more, fewer, side="left").sum())
-    not_above = int(np.searchsorted(more, fewer, side="right").sum())
-    fewer_wins = (below + not_above) / 2 / (len(positive) * len(negative))
-    return fewer_wins if fewer is positive else 1.0 - fewer_wins
+    return float(auc_of_groups(cells_of(score, outcome, weight, exact=True).weight))
 
 
 class ChanceTest(NamedTuple):
@@ -166,11 +130,10 @@ class ChanceTest(NamedTuple):
 
 
 def auc_beyond_chance(
-    *,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
     significance: float = DEFAULT_CHANCE_SIGNIFICANCE,
 ) -> ChanceTest:
     r"""Do the scores tell positives from negatives at all? Mann and Whitney's test, with ties and weights.
@@ -196,7 +159,7 @@ def auc_beyond_chance(
     False
     """
     require_share("significance", significance, "0.01")
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    cells = cells_of(score, outcome, weight)
     found = float(auc_of_groups(cells.weight))
     share = cells.total / cells.total.sum()
     rank = np.cumsum(share) - share / 2

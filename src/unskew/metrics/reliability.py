@@ -36,11 +36,10 @@ class ReliabilityCurve(NamedTuple):
 
 
 def reliability_curve(
-    *,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
     bins: int | None = None,
     spacing: Spacing = "width",
     rule: Rule = "paper",
@@ -73,8 +72,9 @@ def reliability_curve(
     (array([0. , 0.5]), array([2, 2]))
     """
     require_share("level", level, "0.95")
-    wanted = DEFAULT_CURVE_BINS if bins is None and (sketch is None or spacing != "width") else bins
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch, bins=wanted)
+    kept = isinstance(score, CalibrationSketch) and spacing == "width"
+    wanted = DEFAULT_CURVE_BINS if bins is None and not kept else bins
+    cells = cells_of(score, outcome, weight, bins=wanted)
     index = cells.bin_index(bins=wanted, spacing=spacing, rule=rule)
     total = bin_sums(cells.total, index)
     frequency = bin_sums(cells.positive, index) / total

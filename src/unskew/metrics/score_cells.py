@@ -1,6 +1,7 @@
 """Grouped data, from a sketch or exactly from arrays, and its division into bins.
 
-Every metric takes ``score=, outcome=, weight=`` or ``sketch=``; :func:`cells_of` is where the two meet.
+Every metric takes ``(score, outcome, weight)``, or a sketch in their place; :func:`cells_of` is where the two
+meet.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require_choice
 from unskew.base.numbers import parts_of
-from unskew.metrics.cell_sums import both
-from unskew.metrics.chunks import DEFAULT_NAMES, Names, chunks
-from unskew.metrics.limits import LIKELIHOOD_FLOOR, SMALLEST
+from unskew.metrics.cell_sums import CellSums, both, tabled
+from unskew.metrics.chunks import DEFAULT_NAMES, Names, ScoreChunk, chunks
+from unskew.metrics.limits import SMALLEST
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
 from unskew.metrics.sketch_grid import Rule, check_bins, width_bin
 
@@ -187,36 +188,24 @@ def outcome_weights(rows: NDArray[Any], weight: Array, square: Array) -> Array:
 
 
 def cells_of(
-    *,
-    score: Any = None,
-    outcome: Any = None,
-    weight: Any = None,
-    sketch: CalibrationSketch | None = None,
-    bins: int | None = None,
+    score: Any, outcome: Any = None, weight: Any = None, *, bins: int | None = None, exact: bool = False
 ) -> ScoreCells:
-    """Cells of a sketch, or of arrays; no rows, or no weight, is an error."""
-    if sketch is not None:
-        if score is not None or outcome is not None or weight is not None:
+    """Return the cells of arrays, or of a sketch given as ``score``; no rows, or no weight, is an error.
+
+    ``exact`` keeps every distinct score of arrays of any size in a cell of its own.
+    """
+    if isinstance(score, CalibrationSketch):
+        if outcome is not None or weight is not None:
             raise ParameterError(
-                "give score= and outcome=, or sketch=, not both", remedy="leave one of them out"
+                "a sketch holds its outcomes and weights", remedy="give the sketch alone, or arrays"
             )
-        if not isinstance(sketch, CalibrationSketch):
-            raise ParameterError(
-                f"sketch must be a CalibrationSketch, not {type(sketch).__name__}",
-                remedy="make one with CalibrationSketch.of(score=…, outcome=…)",
-            )
-        return _cells_of_sketch(sketch)
-    require_arrays(score, outcome)
-    if sum(len(part) for part in parts_of(score, DEFAULT_NAMES.score)) > EXACT_BELOW:
+        return _cells_of_sketch(score)
+    if outcome is None:
+        raise ParameterError("score needs outcome", remedy="give an outcome for each score, or a sketch")
+    if not exact and sum(len(part) for part in parts_of(score, DEFAULT_NAMES.score)) > EXACT_BELOW:
         bins = DEFAULT_BINS if bins is None else bins
-        return _cells_of_sketch(CalibrationSketch.of(score=score, outcome=outcome, weight=weight, bins=bins))
+        return _cells_of_sketch(CalibrationSketch.of(score, outcome, weight, bins=bins))
     return exact_cells(score, outcome, weight)
-
-
-def require_arrays(score: Any, outcome: Any) -> None:
-    """An error unless both are given."""
-    if score is None or outcome is None:
-        raise ParameterError("score= and outcome= are needed, or sketch=", remedy="give both, or a sketch")
 
 
 def require_rows(total: float) -> None:
@@ -239,49 +228,34 @@ def occupied_bin(index: NDArray[np.int64]) -> NDArray[np.int64]:
 def _cells_of_sketch(sketch: CalibrationSketch) -> ScoreCells:
     ids = sketch.occupied()
     require_rows(float(len(ids)))
-    sums = sketch.sums.take(ids)
+    cells = _of_sums(sketch.scores(ids), CellSums(*sketch.table[:, ids]))
+    return replace(
+        cells, brier_sum=sketch.brier_sum, log_loss_sum=sketch.log_loss_sum, sketch=sketch, ids=ids
+    )
+
+
+def _of_sums(score: Array, sums: CellSums) -> ScoreCells:
     return ScoreCells(
-        score=sketch.scores(ids),
-        rows=sums.rows,
+        score=score,
+        rows=np.rint(sums.rows).astype(np.int64),
         weight=sums.weight,
         score_sum=sums.score,
         square_sum=sums.square,
         outcome_weight=outcome_weights(sums.rows, sums.weight, sums.square),
-        inverse_sum=sums.inverse,
-        brier_sum=sketch.brier_sum,
-        log_loss_sum=sketch.log_loss_sum,
-        sketch=sketch,
-        ids=ids,
+        inverse_sum=sums.inverse[:, 1],
+        brier_sum=float(sums.brier.sum()),
+        log_loss_sum=float(sums.log_loss.sum()),
     )
 
 
 def exact_cells(score: Any, outcome: Any, weight: Any = None, names: Names = DEFAULT_NAMES) -> ScoreCells:
-    """Cells of arrays, one for each distinct score."""
+    """Return cells of arrays, one for each distinct score."""
     parts = list(chunks(score, outcome, weight, names=names))
     require_rows(sum(part.total for part in parts))
-    p, o = (np.concatenate(column) for column in zip(*(part[:2] for part in parts), strict=True))
-    w = np.concatenate([np.ones(len(part.score)) if part.weight is None else part.weight for part in parts])
-    kept = w > 0
+    p, clicked = (np.concatenate(column) for column in zip(*(part[:2] for part in parts), strict=True))
+    w = None if weight is None else np.concatenate([part[2] for part in parts])
+    if w is not None:
+        p, clicked, w = p[w > 0], clicked[w > 0], w[w > 0]
     # −0.0 becomes 0.0: one score with two signs would be an edge that bits cannot place.
-    p, o, w = p[kept] + 0.0, o[kept], w[kept]
-    unique, cell = np.unique(p, return_inverse=True)
-    at = 2 * cell + o
-    inverse = np.where(p > 0, 1.0 / np.maximum(p, SMALLEST), 0.0)
-    likelihood = np.maximum(np.where(o, p, 1.0 - p), LIKELIHOOD_FLOOR)
-
-    def summed(values: Array) -> Array:
-        summed_values: Array = np.bincount(at, weights=values, minlength=2 * len(unique)).astype(np.float64)
-        return summed_values.reshape(-1, 2)
-
-    rows, weight, square = np.bincount(at, minlength=2 * len(unique)).reshape(-1, 2), summed(w), summed(w * w)
-    return ScoreCells(
-        score=unique,
-        rows=rows,
-        weight=weight,
-        score_sum=weight * unique[:, None],
-        square_sum=square,
-        outcome_weight=outcome_weights(rows, weight, square),
-        inverse_sum=summed(w * inverse)[:, 1],
-        brier_sum=float(w @ (o - p) ** 2),
-        log_loss_sum=float(-(w @ np.log(likelihood))),
-    )
+    unique, cell = np.unique(p + 0.0, return_inverse=True)
+    return _of_sums(unique, CellSums(*tabled(cell, ScoreChunk(p, clicked, w), len(unique))))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.files import whole_file
-from unskew.metrics.cell_sums import CellSums, both, count
+from unskew.metrics.cell_sums import SUMS, CellSums, added_up, both, tabled, values_of
 from unskew.metrics.chunks import DEFAULT_NAMES, Names, ScoreChunk, chunks
 from unskew.metrics.sketch_grid import SketchGrid, grid
 
@@ -74,32 +74,12 @@ class CalibrationSketch:
 
     def __init__(self, *, bins: int = DEFAULT_BINS, mantissa_bits: int = DEFAULT_MANTISSA_BITS) -> None:
         self.grid: SketchGrid = grid(bins, mantissa_bits)
-        self.sums = CellSums.empty(self.grid.size)
+        self.table = np.zeros((len(SUMS), self.grid.size, 2))
 
     @classmethod
-    def of(cls, *, score: Any, outcome: Any, weight: Any = None, **options: Any) -> CalibrationSketch:
-        """A sketch of arrays; ``options`` go to the constructor."""
+    def of(cls, score: Any, outcome: Any, weight: Any = None, **options: Any) -> CalibrationSketch:
+        """Return a sketch of arrays; ``options`` go to the constructor."""
         return cls(**options).update(score, outcome, weight)
-
-    @classmethod
-    def from_cells(cls, frame: Any) -> CalibrationSketch:
-        """The sketch of cells that an SQL engine counted: the result of :func:`unskew.audit.sql.cells_query`.
-
-        Parameters
-        ----------
-        frame
-            A data frame, or a file of it. Cells of several periods and segments are added to one sketch.
-        """
-        from unskew.metrics.cells import Cells
-
-        return Cells.from_cells(frame).whole()
-
-    @classmethod
-    def from_cell_sums(cls, bins: int, mantissa_bits: int, sums: CellSums) -> CalibrationSketch:
-        """A sketch that holds these sums, which are not copied."""
-        sketch = cls(bins=bins, mantissa_bits=mantissa_bits)
-        sketch.sums = sums
-        return sketch
 
     def update(
         self,
@@ -123,10 +103,10 @@ class CalibrationSketch:
         first_row, names
             The number of the first row and the names of the columns, for error messages.
         """
-        fresh = CellSums.empty(self.grid.size)
+        fresh = np.zeros_like(self.table)
         for chunk in chunks(score, outcome, weight, first_row=first_row, names=Names(*names)):
-            fresh.add_codes(*count(self.grid, chunk))
-        self.sums.add(fresh)
+            fresh += tabled(self.grid.ids(chunk.score), chunk, self.grid.size)
+        self.table += fresh
         return self
 
     def merge(self, other: CalibrationSketch) -> Self:
@@ -143,7 +123,7 @@ class CalibrationSketch:
                     f"sketches of {name}={mine} and {name}={theirs} cannot be merged",
                     remedy=f"make both with the same {name}",
                 )
-        self.sums.add(other.sums)
+        self.table += other.table
         return self
 
     def __add__(self, other: CalibrationSketch) -> CalibrationSketch:
@@ -152,6 +132,11 @@ class CalibrationSketch:
     def copy(self) -> CalibrationSketch:
         """A sketch of the same rows."""
         return CalibrationSketch(bins=self.bins, mantissa_bits=self.mantissa_bits).merge(self)
+
+    @property
+    def sums(self) -> CellSums:
+        """The sums of every cell of the grid."""
+        return CellSums(*self.table)
 
     @property
     def bins(self) -> int:
@@ -166,7 +151,7 @@ class CalibrationSketch:
     @property
     def rows(self) -> int:
         """Rows seen."""
-        return int(self.sums.rows.sum())
+        return round(float(self.sums.rows.sum()))
 
     @property
     def total(self) -> float:
@@ -191,27 +176,22 @@ class CalibrationSketch:
     @property
     def brier_sum(self) -> float:
         """Σ w (o − p)², exact."""
-        return float(self.sums.totals[0])
+        return float(self.sums.brier.sum())
 
     @property
     def log_loss_sum(self) -> float:
         """−Σ w log(likelihood), exact, likelihoods floored at 2^-52."""
-        return float(self.sums.totals[1])
+        return float(self.sums.log_loss.sum())
 
     def points(self) -> Points:
         """Return the occupied cells in order of score, as grouped data for a calibrator."""
         ids = self.occupied()
-        weight = self.sums.weight.take(ids, axis=0)
-        return Points(
-            score=self.scores(ids),
-            total=both(weight),
-            positive=weight[:, 1],
-            rows=both(self.sums.rows.take(ids, axis=0)),
-        )
+        rows, weight, *_ = self.table[:, ids]
+        return Points(self.scores(ids), both(weight), weight[:, 1], np.rint(both(rows)).astype(np.int64))
 
     def scores(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the mean scores of occupied cells; rounding moves none out of its equal-width bin."""
-        weight, score = (both(sums.take(ids, axis=0)) for sums in (self.sums.weight, self.sums.score))
+        weight, score = (both(sums[ids]) for sums in (self.sums.weight, self.sums.score))
         left, right = self.grid.left_bin[ids], self.grid.right_bin[ids]
         low, high = self.grid.edges[right], self.grid.edges[left + 1]
         inside = np.clip(score / weight, np.nextafter(low, 2.0), np.nextafter(high, -1.0))
@@ -223,11 +203,11 @@ class CalibrationSketch:
         Scores of one cell are within 0.8 % of each other, and get the probability of their mean.
         """
         result = CalibrationSketch(bins=self.bins, mantissa_bits=self.mantissa_bits)
-        cells = self.sums.take(self.occupied())
-        clicked = np.tile([False, True], len(probability))
-        chunk = ScoreChunk(np.repeat(probability, 2), clicked, cells.weight.reshape(-1))
-        rows, square = cells.rows.reshape(-1).astype(np.float64), cells.square.reshape(-1)
-        result.sums.add_codes(*count(result.grid, chunk, rows=rows, square=square))
+        rows, weight, square, *_ = self.table[:, self.occupied()].reshape(len(SUMS), -1)
+        chunk = ScoreChunk(np.repeat(probability, 2), np.tile([False, True], len(probability)), weight)
+        code = 2 * self.grid.ids(chunk.score) + chunk.clicked
+        code, sums = added_up(code, [rows, weight, square, *values_of(chunk)[3:]])
+        result.table.reshape(len(SUMS), -1)[:, code] = sums
         return result
 
     def occupied(self) -> NDArray[np.int64]:
@@ -243,8 +223,15 @@ class CalibrationSketch:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one small file (NumPy's npz, no pickle), beside and then moved into place."""
         ids = np.flatnonzero(both(self.sums.rows))
-        header = np.array([FORMAT_VERSION, self.bins, self.mantissa_bits])
-        contents: dict[str, Any] = {"header": header, "ids": ids, **self.sums.take(ids).arrays()}
+        sums = CellSums(*self.table[:, ids])
+        contents: dict[str, Any] = {
+            "header": np.array([FORMAT_VERSION, self.bins, self.mantissa_bits]),
+            "ids": ids,
+            "rows": np.rint(sums.rows).astype(np.int64),
+            **{name: getattr(sums, name) for name in ("weight", "score", "square")},
+            "inverse": sums.inverse[:, 1],
+            "totals": np.array([self.brier_sum, self.log_loss_sum]),
+        }
         with whole_file(Path(path)) as beside, beside.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **contents)
 
@@ -262,8 +249,11 @@ class CalibrationSketch:
                         remedy="make the sketch again from the data",
                     )
                 sketch = cls(bins=bins, mantissa_bits=mantissa_bits)
-                for name, values in sketch.sums.arrays().items():
-                    values[... if name == "totals" else stored["ids"]] = stored[name]
+                sums, ids = sketch.sums, stored["ids"]
+                for name in ("rows", "weight", "score", "square"):
+                    getattr(sums, name)[ids] = stored[name]
+                sums.inverse[ids, 1] = stored["inverse"]
+                sums.brier[0, 0], sums.log_loss[0, 0] = stored["totals"]
         except DataError:
             raise
         except OSError as error:

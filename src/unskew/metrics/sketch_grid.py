@@ -56,6 +56,10 @@ class SketchGrid:
     right_bin: NDArray[np.int64]
     octave: NDArray[np.int64]
 
+    def ids(self, score: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the id of each score."""
+        return ids(score, edges=self.edges, bins=self.bins, shift=self.shift, base=self.base)
+
     def bin_of_id(self, rule: Rule) -> NDArray[np.int64]:
         """The equal-width bin of every id under a rule."""
         return self.right_bin if check_rule(rule) == "paper" else self.left_bin

@@ -10,7 +10,6 @@ from scipy.special import logit
 
 from unskew.base.errors import ParameterError
 from unskew.metrics.score_cells import cells_of
-from unskew.metrics.sketch import CalibrationSketch
 
 Array = NDArray[np.float64]
 
@@ -28,11 +27,10 @@ _STEPS = 18
 
 
 def smooth_ece(
-    *,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
     bandwidth: float | None = None,
 ) -> float:
     r"""Smooth calibration error on the logit scale (Błasiok and Nakkiran, 2024).
@@ -57,7 +55,7 @@ def smooth_ece(
         raise ParameterError(
             f"bandwidth must be a positive number, not {bandwidth!r}", remedy="give a number above 0"
         )
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    cells = cells_of(score, outcome, weight)
     place = logit(np.clip(cells.score, LOGIT_CLIP, 1 - LOGIT_CLIP))
     mass = cells.gap / cells.total.sum()
     if bandwidth is not None:

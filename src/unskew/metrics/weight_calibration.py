@@ -32,13 +32,7 @@ _MOST_DOUBLINGS = 60
 _HALVINGS = 12
 
 
-def mean_outcome_over_score(
-    *,
-    score: Any = None,
-    outcome: Any = None,
-    weight: Any = None,
-    sketch: CalibrationSketch | None = None,
-) -> float:
+def mean_outcome_over_score(score: Any, outcome: Any = None, weight: Any = None) -> float:
     r"""Mean of o/p̂: 1 for honest propensities.
 
     .. math::
@@ -53,16 +47,15 @@ def mean_outcome_over_score(
     >>> mean_outcome_over_score(score=[0.5, 0.5, 0.25, 0.25], outcome=[1, 0, 1, 0])
     1.5
     """
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    cells = cells_of(score, outcome, weight)
     return float(inverse_of(cells).sum() / cells.total.sum())
 
 
 def wce(
-    *,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
     bins: int = DEFAULT_WEIGHT_BINS,
     spacing: Spacing = "mass",
     debiased: bool = False,
@@ -101,7 +94,7 @@ def wce(
     """
     if squared and not debiased:
         raise ParameterError("squared=True needs debiased=True", remedy="give debiased=True too")
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    cells = cells_of(score, outcome, weight)
     share, excess, variance = errors_of_bins(cells, cells.bin_index(bins=bins, spacing=spacing))
     if not debiased:
         return float(share @ np.abs(excess))
@@ -118,11 +111,10 @@ class WeightTest(NamedTuple):
 
 
 def wce_test(
-    *,
-    score: Any = None,
+    score: Any,
     outcome: Any = None,
     weight: Any = None,
-    sketch: CalibrationSketch | None = None,
+    *,
     bins: int = DEFAULT_WEIGHT_BINS,
     spacing: Spacing = "mass",
     min_expected: float = MIN_EXPECTED,
@@ -147,7 +139,7 @@ def wce_test(
     >>> wce_test(score=score, outcome=np.arange(1000) < 400).p_value < 1e-6
     True
     """
-    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    cells = cells_of(score, outcome, weight)
     impossible = bool(((cells.score == 0) & (cells.positive > 0)).any())
     cells = cells.take(cells.score > 0)
     if not len(cells.score):
@@ -245,7 +237,7 @@ def inverse_of(cells: ScoreCells) -> Array:
 
 def has_infinite_weight(sketch: CalibrationSketch) -> bool:
     """Whether a row has score 0 and outcome 1."""
-    cells = cells_of(sketch=sketch)
+    cells = cells_of(sketch)
     return bool(((cells.score == 0) & (cells.positive > 0)).any())
 
 
@@ -258,7 +250,7 @@ def surely_within(sketch: CalibrationSketch, tolerance: float) -> bool:
     S_b and V_b as in :func:`unskew.metrics.wce`. A few bins may then be off by more: it does not matter. A
     WCE₂ that is small because its noise is large is not known to be.
     """
-    cells = cells_of(sketch=sketch)
+    cells = cells_of(sketch)
     index = cells.bin_index(bins=DEFAULT_WEIGHT_BINS, spacing="mass")
     share, excess, variance = errors_of_bins(cells, index)
     square = share @ (excess**2 - variance)
@@ -349,7 +341,7 @@ def _terms(excess: Array, variance: Array, tolerance: float) -> Array:
 
 
 def _positive_scores(sketch: CalibrationSketch) -> ScoreCells:
-    cells = cells_of(sketch=sketch)
+    cells = cells_of(sketch)
     return cells.take(cells.score > 0)
 
 

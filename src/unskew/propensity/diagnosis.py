@@ -36,15 +36,15 @@ def propensity_figures(
     population_size: int,
 ) -> dict[str, float]:
     """Return one seed's figures: scores against clicks on held-out cells, weights on the clicked rows."""
-    chance = auc_beyond_chance(sketch=sketch)
+    chance = auc_beyond_chance(sketch)
     weights = weight_diagnostics(propensity=on_clicks, p_min=p_min, population_size=population_size)
     return {
-        "ece": ece(sketch=sketch),
+        "ece": ece(sketch),
         # What ECE a perfect propensity would show at this sample size.
-        "ece_floor": noise_floor(sketch=sketch),
-        "wce": wce(sketch=sketch),
-        "nll": nll(sketch=sketch),
-        "brier": brier(sketch=sketch),
+        "ece_floor": noise_floor(sketch),
+        "wce": wce(sketch),
+        "nll": nll(sketch),
+        "brier": brier(sketch),
         "auc": chance.auc,
         # What AUC a propensity without any knowledge exceeds in 1 of 40 cases at this sample size.
         "auc_of_chance": 0.5 + CHANCE_ERRORS * chance.standard_error,

@@ -133,9 +133,9 @@ def actions_table(result: ActionsResult) -> Table:
 def weights_table(result: WeightsResult) -> Table:
     """Return what the weights are, before and after calibration."""
     both = (result.raw, result.calibrated)
-    ratios = [mean_outcome_over_score(sketch=sketch) for sketch in both]
+    ratios = [mean_outcome_over_score(sketch) for sketch in both]
     rows: list[Sequence[Any]] = [
-        (PROPENSITY_METRICS["wce"].heading, *(wce(sketch=sketch) for sketch in both)),
+        (PROPENSITY_METRICS["wce"].heading, *(wce(sketch) for sketch in both)),
         ("mean o/p", *(Cell(number(ratio, 3), ratio) for ratio in ratios)),
     ]
     if (after := result.weights) is not None:

@@ -113,7 +113,7 @@ def worst_misstatement(sketch: CalibrationSketch) -> tuple[float, float] | None:
     if it is off beyond its interval."""
     if not sketch.rows:
         return None
-    curve = reliability_curve(sketch=sketch, bins=CURVE_BINS, spacing="mass")
+    curve = reliability_curve(sketch, bins=CURVE_BINS, spacing="mass")
     off = ((curve.low > curve.score) | (curve.high < curve.score)) & (curve.score > 0)
     if not off.any():
         return None
@@ -132,7 +132,7 @@ def _change(
     """Compare the weights before and after calibration; None where one of them is infinite."""
     if any(has_infinite_weight(sketches[kind]) for kind in KINDS):
         return None, []
-    before, after = (interval(metric="wce", sketch=sketches[kind]) for kind in KINDS)
+    before, after = (interval(sketches[kind], metric="wce") for kind in KINDS)
     judged = judge_weight_change(before, after)
     said = found(
         "propensity.change",

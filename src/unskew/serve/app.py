@@ -304,7 +304,7 @@ class Metrics:
         figures = {"rows": sketch.rows, "ece": np.nan, "wce": np.nan, "mean_over_rate": np.nan}
         if sketch.rows:
             level = sketch.mean_score / sketch.base_rate if sketch.base_rate else np.inf
-            figures |= {"ece": ece(sketch=sketch), "wce": wce(sketch=sketch), "mean_over_rate": level}
+            figures |= {"ece": ece(sketch), "wce": wce(sketch), "mean_over_rate": level}
         for name, value in figures.items():
             self.calibration[name].set(value)
 

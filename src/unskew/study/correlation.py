@@ -89,7 +89,7 @@ def scaled_ece(sketch: CalibrationSketch, slope: float, intercept: float) -> flo
     score = scaled(points.score, slope, intercept)
     unclicked = points.total - points.positive
     return ece(
-        sketch=CalibrationSketch.of(
+        CalibrationSketch.of(
             score=np.concatenate((score, score)),
             outcome=np.concatenate((np.ones_like(score), np.zeros_like(score))),
             weight=np.concatenate((points.positive, unclicked)),

@@ -147,7 +147,7 @@ class Paper(Protocol):
             for line in propensity.predict_matrix_each()
         ]
         return {
-            "ece_all_of_d": [ece(sketch=sketch) for sketch in sketches],
+            "ece_all_of_d": [ece(sketch) for sketch in sketches],
             "mean_over_base_rate_all_of_d": [sketch.mean_score / sketch.base_rate for sketch in sketches],
         }
 

@@ -26,7 +26,7 @@ def reliability_grid(sketches: Mapping[str, CalibrationSketch]) -> list[Figure]:
     """Return one reliability diagram for each row, on common axes, with its ECE."""
     axis, figures = reliability_axis(sketches, "linear"), []
     for name, sketch in sketches.items():
-        figure, axes = new_panel(f"{name}: ECE {ece(sketch=sketch):.4f}")
+        figure, axes = new_panel(f"{name}: ECE {ece(sketch):.4f}")
         draw_reliability(axes, {"calibrated": sketch}, axis)
         figures.append(figure)
     return figures

@@ -60,7 +60,7 @@ def reaching(sketches: Sketches) -> list[str]:
 
 def _curves(sketches: Sketches, bins: int) -> dict[str, ReliabilityCurve]:
     return {
-        name: reliability_curve(sketch=sketch, bins=bins, spacing="mass")
+        name: reliability_curve(sketch, bins=bins, spacing="mass")
         for name, sketch in sketches.items()
         if sketch.rows
     }
@@ -141,7 +141,7 @@ def weight_curve(
     ``ratio`` is 1 + S_b: 1 for honest propensities, 1.4 where the weights are 40 % too large in sum. Its
     interval is Wilson's for the frequency of outcomes, in proportion (weights vary little within a bin).
     """
-    cells = cells_of(sketch=sketch)
+    cells = cells_of(sketch)
     index = cells.bin_index(bins=bins, spacing="mass")
     total = bin_sums(cells.total, index)
     score = bin_sums(cells.score_sum.sum(axis=1), index) / total
@@ -254,7 +254,7 @@ def rule(axes: Axes, x: float, words: str) -> None:
 
 
 def _weights_of(sketch: CalibrationSketch) -> tuple[Array, Array]:
-    cells = cells_of(sketch=sketch)
+    cells = cells_of(sketch)
     cells = cells.take((cells.positive > 0) & (cells.score > 0))
     inverse = np.minimum(cells.inverse_sum / cells.positive, 1 / LOWEST_SHOWN)
     return inverse, cells.rows[:, 1].astype(np.float64)
