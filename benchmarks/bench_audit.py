@@ -45,7 +45,7 @@ def child(path: str, repeats: int) -> dict[str, float]:
     from unskew.audit import audit
     from unskew.audit.crossfit import FOLDS
     from unskew.audit.reading import read as read_sketches
-    from unskew.base.tables import expand_paths
+    from unskew.data.files import expand_paths
     from unskew.data.stream import Roles
     from unskew.report.audit_report import render_audit_report
 

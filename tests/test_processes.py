@@ -140,9 +140,9 @@ def one_fails(folder: Path) -> None:
 
 def one_cache(folder: Path) -> None:
     """Both read the same large file at the same moment."""
-    from unskew.data import read, source, two_passes
+    from unskew.data import cache, read, two_passes
 
-    source.HELD_BYTES = two_passes.MAPPED_BYTES = 0
+    cache.HELD_BYTES = two_passes.MAPPED_BYTES = 0
     encode, encoded = read.log_of, []
 
     def counted(*given, **named):

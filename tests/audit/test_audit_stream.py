@@ -14,10 +14,10 @@ import pytest
 from unskew.audit import audit
 from unskew.audit.crossfit import BLOCK_ROWS, fold_of_rows, merged
 from unskew.audit.reading import read
-from unskew.base import tables
 from unskew.base.errors import DataError, ParameterError
-from unskew.base.tables import expand_paths
+from unskew.data import files as places
 from unskew.data import stream as stream_module
+from unskew.data.files import expand_paths
 from unskew.data.stream import Roles, number_columns, stream
 from unskew.metrics import CalibrationSketch
 
@@ -52,7 +52,7 @@ def test_every_format_gives_the_same_rows_in_the_same_order(
     table: pa.Table, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_module, "BATCH_ROWS", 64)
-    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", 4096)
+    monkeypatch.setattr(places, "CSV_BLOCK_BYTES", 4096)
     path = tmp_path / f"log.{kind}"
     if kind == "parquet":
         pq.write_table(table, path, row_group_size=70)
@@ -101,7 +101,7 @@ def test_scores_of_every_numeric_type_are_read(column: Any, tmp_path: Path) -> N
 
 
 def test_a_later_text_in_a_csv_is_named_with_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", 1024)
+    monkeypatch.setattr(places, "CSV_BLOCK_BYTES", 1024)
     (tmp_path / "log.csv").write_text("p,clicked\n" + "0.5,1\n" * 900 + "0.5,oops\n" + "0.5,0\n" * 300)
     with pytest.raises(DataError, match=r"log.csv, column 'clicked', row 900: value 'oops' is not a number"):
         sketches_of(tmp_path / "log.csv")

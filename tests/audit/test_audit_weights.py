@@ -133,11 +133,11 @@ def test_files_that_disagree_are_refused_by_name(log: Any, tmp_path: Path) -> No
     table = log.table().slice(0, 100)
     pq.write_table(table, tmp_path / "a.parquet")
     pq.write_table(table.drop_columns(["country"]), tmp_path / "b.parquet")
-    with pytest.raises(DataError, match=r"b.parquet: column 'country' is missing"):
+    with pytest.raises(DataError, match=r"b.parquet and .*a.parquet: column 'country' is not in all files"):
         write_weights(tmp_path / "*.parquet", tmp_path / "out.parquet", score="p", outcome="clicked")
-    narrow = table.set_column(0, "p", table["p"].cast(pa.float32()))
+    narrow = table.set_column(0, "p", table["p"].cast(pa.string()))
     pq.write_table(narrow, tmp_path / "b.parquet")
-    with pytest.raises(DataError, match=r"b.parquet: column 'p' is float here and double in .*a.parquet"):
+    with pytest.raises(DataError, match=r"b.parquet: a column has another type than in .*a.parquet: .*p"):
         write_weights(tmp_path / "*.parquet", tmp_path / "out.parquet", score="p", outcome="clicked")
 
 

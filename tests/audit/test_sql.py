@@ -14,6 +14,7 @@ from unskew.audit import audit
 from unskew.audit.crossfit import fold_of_id, folds_of_cells
 from unskew.audit.engines import run_query
 from unskew.audit.periods import By
+from unskew.audit.reading import counted_cells
 from unskew.audit.sql import cells_query
 from unskew.base.errors import DataError, ParameterError
 from unskew.calibration import make_calibrator
@@ -350,7 +351,7 @@ def test_postgres_gives_the_same_cells_and_maps(tmp_path, psql):
         psql(f"CREATE TABLE {name} AS {query}")
         copied = psql(f"COPY {name} TO STDOUT WITH (FORMAT csv, HEADER)")
         (tmp_path / f"{name}.csv").write_text(copied)
-    there = Cells.from_cells(tmp_path / "cells.csv")
+    there = counted_cells(tmp_path / "cells.csv")
     file = write(
         tmp_path / "rows.parquet", p=score, clicked=clicked, user=[f"user {p!r}" for p in score.tolist()]
     )

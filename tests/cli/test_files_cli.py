@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.base.tables import PACKINGS
 from unskew.cli import main
+from unskew.data.files import PACKINGS
 
 QUICK = ["--learner", "mf", "--seeds", "1", "--crossfit", "2", "--propensity-epochs", "1"]
 

@@ -106,7 +106,7 @@ def test_the_population_follows_from_the_rows(columns, space, kind):
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_the_population_of_large_files_is_found_in_bounded_memory(kind, monkeypatch):
-    monkeypatch.setattr("unskew.data.source.HELD_BYTES", 0)
+    monkeypatch.setattr("unskew.data.cache.HELD_BYTES", 0)
     monkeypatch.setattr("unskew.data.distinct.MOST_PAIRS", 300)
     user, item = (each.ravel() for each in np.meshgrid(np.arange(150), np.arange(40)))
     for repeated, space in ((0, "matrix"), (600, "impressions")):
@@ -184,7 +184,7 @@ class TestConfig:
                 assert field["description"], name
 
     def test_the_cache_is_cleared_and_what_was_removed_is_printed(self, here, capsys, monkeypatch):
-        monkeypatch.setattr("unskew.data.source.HELD_BYTES", 0)
+        monkeypatch.setattr("unskew.data.cache.HELD_BYTES", 0)
         monkeypatch.setattr("unskew.data.two_passes.MAPPED_BYTES", 0)
         monkeypatch.setenv("XDG_CACHE_HOME", str(here / "home"))
         roles = {"user": "UID", "item": "product_id", "click": "clicked", "space": "impressions"}

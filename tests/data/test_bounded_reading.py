@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew.audit import audit, write_weights
-from unskew.base import tables
 from unskew.base.errors import DataError
+from unskew.data import files
 from unskew.data import stream as stream_module
 from unskew.data.stream import stream
 
@@ -69,7 +69,7 @@ def test_dictionaries_that_differ_by_row_group_are_joined(tmp_path: Path) -> Non
 def test_text_that_is_not_utf8_far_down_a_csv_is_named_by_its_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(files, "CSV_BLOCK_BYTES", 1 << 12)
     path = tmp_path / "log.csv"
     path.write_bytes(b"p,o,city\n" + b"0.5,1,Berlin\n0.25,0,Bonn\n" * 400 + b"0.5,1,K\xf6ln\n")
     with pytest.raises(DataError, match=r"column 'city', row 800: value b'K\\xf6ln' is not UTF-8.*iconv"):
@@ -78,7 +78,7 @@ def test_text_that_is_not_utf8_far_down_a_csv_is_named_by_its_row(
 
 
 def test_a_row_that_does_not_fit_a_block_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(files, "CSV_BLOCK_BYTES", 1 << 12)
     path = tmp_path / "log.csv"
     rows = "0.5,1,Bonn\n0.25,0,Bonn\n" * 400
     path.write_text(f"p,o,city\n{rows}0.5,1,{'x' * 20_000}\n{rows}", encoding="utf-8")

@@ -18,7 +18,7 @@ import pytest
 
 import unskew as us
 from unskew.base.errors import DataError
-from unskew.data import arrays, cache, source, two_passes
+from unskew.data import arrays, cache, source, stream, two_passes
 from unskew.data.cache import clear_cache
 from unskew.data.log import Log
 
@@ -62,7 +62,9 @@ def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(two_passes, "MAPPED_BYTES", 0)
     monkeypatch.setattr(arrays, "TAKEN_BYTES", 0)
     monkeypatch.setattr(arrays, "PIECE_ROWS", 999)
-    monkeypatch.setattr(source, "HELD_BYTES", 0)
+    monkeypatch.setattr(cache, "HELD_BYTES", 0)
+    monkeypatch.setattr(stream, "BATCH_ROWS", 999)
+    monkeypatch.setattr(stream, "PIECE_ROWS", 999)
     return tmp_path / "cache"
 
 
@@ -121,10 +123,10 @@ def test_the_next_run_finds_the_log_by_the_bytes_of_its_files(
 ) -> None:
     first = us.read_log(folder, **OPTIONS, cache=large)
     assert stat.S_IMODE(large.stat().st_mode) == 0o700
-    read = source.FileSource.read
+    read = source.Source.read
     passes: list[int] = []
     monkeypatch.setattr(
-        source.FileSource, "read", lambda *given, **named: passes.append(1) or read(*given, **named)
+        source.Source, "read", lambda *given, **named: passes.append(1) or read(*given, **named)
     )
     again = us.read_log(folder, **OPTIONS, cache=large)
     assert again.digest == first.digest

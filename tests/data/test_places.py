@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew.base.errors import DataError
-from unskew.data import places
-from unskew.data.places import files_of
+from unskew.data import files
+from unskew.data.files import files_of
 from unskew.data.read import read_log
 
 
@@ -35,7 +35,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         system = pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem())
         return system, unquote(uri.removeprefix("cloud://bucket").lstrip("/"))
 
-    monkeypatch.setattr(places, "system_of", system_of)
+    monkeypatch.setattr(files, "system_of", system_of)
     return tmp_path
 
 
@@ -89,8 +89,8 @@ def test_names_are_found_as_they_are_written(elsewhere: Path, name: str) -> None
 
 
 def test_a_percent_sign_that_escapes_nothing_is_one_of_the_name() -> None:
-    assert places.system_of("mock:///logs/100%.parquet")[1] == "logs/100%.parquet"
-    assert places.system_of("mock:///logs/a%20b c.parquet")[1] == "logs/a b c.parquet"
+    assert files.system_of("mock:///logs/100%.parquet")[1] == "logs/100%.parquet"
+    assert files.system_of("mock:///logs/a%20b c.parquet")[1] == "logs/a b c.parquet"
 
 
 def test_a_file_under_two_names_is_refused(elsewhere: Path, folder: Path) -> None:

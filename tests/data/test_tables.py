@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.base import tables
 from unskew.base.errors import DataError, ParameterError
-from unskew.base.tables import expand_paths, read_table
+from unskew.data import files
 from unskew.data.datasets import load, read_log
+from unskew.data.files import expand_paths
+from unskew.data.source import read_table
 
 AS_WRITTEN = [
     "007",
@@ -54,7 +55,7 @@ def test_beside_parquet_csv_columns_have_its_types(tmp_path):
 
 @pytest.mark.parametrize("block", [64, 1 << 20])
 def test_text_that_is_not_utf_8_is_told_with_its_place(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", block)
+    monkeypatch.setattr(files, "CSV_BLOCK_BYTES", block)
     (tmp_path / "a.csv").write_bytes(b"id,name\n" + b"007,x\n" * 30 + b"8,\xe9\n")
     with pytest.raises(DataError, match=r"a.csv, column 'name', row 30: value b'\\xe9' is not UTF-8"):
         read_table(tmp_path / "a.csv")

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import unskew as us
 from fuzz.odd import NAMES, TEXTS
 from fuzz.trial import Trial
-from unskew.data import source, two_passes
+from unskew.data import stream, two_passes
 
 ROWS = (0, 1, 2, 3, 17, 100, 400, 400, 400, 3000)
 
@@ -73,12 +73,12 @@ def read_as_log(trial: Trial) -> None:
         return None if log is None else (log, trial.call("encoders", lambda: log.encoders))
 
     whole = read("none")
-    before = two_passes.MAPPED_BYTES, source.HELD_BYTES
-    two_passes.MAPPED_BYTES = source.HELD_BYTES = 0
+    before = two_passes.MAPPED_BYTES, stream.BATCH_ROWS, stream.PIECE_ROWS
+    two_passes.MAPPED_BYTES, stream.BATCH_ROWS, stream.PIECE_ROWS = 0, 64, 64
     try:
         mapped = read("none")
     finally:
-        two_passes.MAPPED_BYTES, source.HELD_BYTES = before
+        two_passes.MAPPED_BYTES, stream.BATCH_ROWS, stream.PIECE_ROWS = before
     # What is mapped carries no text with gaps, and no long text.
     refused = mapped is None and bool(further["keep"])
     trial.must((whole is None) == (mapped is None) or refused, f"at once {whole}, mapped {mapped}")

@@ -39,9 +39,9 @@ COMMAND = (
 
 def map_all_logs() -> None:
     """Take every log for a large one, in this process."""
-    from unskew.data import arrays, source, two_passes
+    from unskew.data import arrays, cache, two_passes
 
-    source.HELD_BYTES = two_passes.MAPPED_BYTES = arrays.TAKEN_BYTES = 0
+    cache.HELD_BYTES = two_passes.MAPPED_BYTES = arrays.TAKEN_BYTES = 0
 
 
 def the_encoding(here: Path, name: str) -> None:

@@ -14,7 +14,8 @@ import unskew as us
 from contracts.feature_world import log_of, part, table
 from serve.conftest import raw_inputs
 from unskew.base.errors import UnskewError
-from unskew.data.values import arrow_of, values_of
+from unskew.data.files import arrow_of
+from unskew.data.values import values_of
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")

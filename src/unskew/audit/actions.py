@@ -13,7 +13,7 @@ from unskew.audit.verdict import HEADLINES, counted, percent, round_up, short
 from unskew.base.errors import DataError
 from unskew.base.estimator import require_whole
 from unskew.base.progress import SILENT, Progress
-from unskew.base.tables import sources
+from unskew.data.files import files_of
 from unskew.data.stream import FileBatch, located, number_columns, stream, tracked
 from unskew.metrics.judgement import SIGNIFICANCE, TOLERANCE, MeanJudgement, judge_mean, require_limits
 from unskew.metrics.limits import SMALLEST
@@ -91,7 +91,7 @@ def audit_actions(
     """
     require_whole(1, actions=actions)
     require_limits(tolerance, significance)
-    files = sources(data)
+    files = files_of(data)
     rows, total, square, smallest = 0, 0.0, 0.0, math.inf
     for batch in tracked(stream(files, columns=[score], numbers=[score]), progress, "reading"):
         (column,) = number_columns(batch, [score])

@@ -26,7 +26,7 @@ from unskew.audit.segments import corrected, segments_of, worst_first
 from unskew.base.errors import DataError
 from unskew.base.estimator import require
 from unskew.base.progress import SILENT, Progress
-from unskew.base.tables import FrameInMemory, Source, sources
+from unskew.data.files import File, FrameInMemory, files_of
 from unskew.data.stream import Roles
 from unskew.metrics import brier, mean_outcome_over_score, nll, wce_test
 from unskew.metrics.cells import Cells
@@ -126,9 +126,9 @@ def audit(
     )
     require_three_columns(roles)
     cells = data if isinstance(data, Cells) else cells_of_engine(data, roles)
-    files: Sequence[Source | str]
+    files: Sequence[File | str]
     if cells is None:
-        read_from = files = sources(collected(data, roles))
+        read_from = files = files_of(collected(data, roles))
         counted = read(read_from, roles, folds=folds, seed=seed, progress=progress)
     else:
         files = ("the cells" if cells is data else "the data frame",)

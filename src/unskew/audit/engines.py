@@ -11,8 +11,8 @@ import pyarrow as pa
 from unskew.audit.periods import By
 from unskew.audit.sql import cells_query
 from unskew.base.errors import DataError, ParameterError
-from unskew.base.tables import sources
 from unskew.calibration.sql import Dialect, missing_extra
+from unskew.data.files import files_of
 from unskew.data.stream import Roles, number_columns, stream
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.cells import Cells
@@ -80,7 +80,7 @@ def sketch_of(data: Any, *, score: str, outcome: str, weight: str | None = None)
     if counted is not None:
         return counted.whole()
     sketch, names = CalibrationSketch(), (score, outcome, weight or "weight")
-    for batch in stream(sources(collected(data, roles)), columns=roles.names, numbers=roles.numbers):
+    for batch in stream(files_of(collected(data, roles)), columns=roles.names, numbers=roles.numbers):
         sketch.update(*number_columns(batch, roles.numbers), first_row=batch.first_row, names=names)
     return sketch
 

@@ -23,12 +23,13 @@ from unskew.audit.monitor_store import (
     require_same,
 )
 from unskew.audit.periods import PeriodCodes
-from unskew.audit.reading import names_of, require_both_outcomes
+from unskew.audit.reading import counted_cells, names_of, require_both_outcomes
 from unskew.audit.segments import MISSING, ValueCodes
 from unskew.base.errors import DataError
 from unskew.base.files import check_file, real
 from unskew.base.progress import SILENT, Progress
-from unskew.base.tables import column_names, expand_paths
+from unskew.data.files import expand_paths
+from unskew.data.files import names_of as columns_of
 from unskew.data.stream import FileBatch, located, number_columns, stream, tracked
 from unskew.metrics.cells import COUNTS, RESOLUTION, Cells, Key
 
@@ -194,7 +195,7 @@ def _read(
     additions, closed = [], 0
     for each in new:
         kept = frozenset() if latest else store.closed_of(each.name)
-        cells = {*COUNTS, *RESOLUTION} <= set(column_names(each.file))
+        cells = {*COUNTS, *RESOLUTION} <= set(columns_of(each.file))
         found, left = reader.cells(each, kept) if cells else reader.rows(each, kept, progress)
         additions.append(found)
         closed += left
@@ -264,7 +265,7 @@ class _Reader:
 
     def cells(self, planned: _Planned, kept: frozenset[str]) -> tuple[Addition, int]:
         """Take a file of cells, as the query of :mod:`unskew.audit.sql` gives them."""
-        given = Cells.from_cells(planned.file)
+        given = counted_cells(planned.file)
         where = str(planned.file)
         self.store.cells.require_same_grid(given, where)
         segments = {key.segment for key in given.keys}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +15,12 @@ from unskew.audit.segments import SEGMENT_GRID, ValueCodes
 from unskew.base.errors import DataError
 from unskew.base.estimator import require, require_whole
 from unskew.base.progress import SILENT, Progress
-from unskew.base.tables import Source
+from unskew.data.files import File
+from unskew.data.source import read_table
 from unskew.data.stream import FileBatch, Roles, located, number_columns, stream, tracked
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.cell_sums import both
-from unskew.metrics.cells import Cells, Key
+from unskew.metrics.cells import COUNTS, RESOLUTION, SUMS, Cells, Key
 from unskew.metrics.chunks import Names
 from unskew.metrics.score_cells import cells_of
 
@@ -57,8 +59,18 @@ def names_of(roles: Roles) -> Names:
     return Names(roles.score, roles.outcome, roles.weight or "weight")
 
 
+def counted_cells(given: Any) -> Cells:
+    """Return cells, or those that the query of :mod:`unskew.audit.sql` gives, in a data frame or in files."""
+    if isinstance(given, Cells):
+        return given
+    if not isinstance(given, str | Path | list | tuple):
+        return Cells.from_cells(given)
+    table = read_table(given, numbers=(*COUNTS, *SUMS, *RESOLUTION, "fold"))
+    return Cells.from_cells(table, where=str(given))
+
+
 def read(
-    files: Sequence[Source],
+    files: Sequence[File],
     roles: Roles,
     *,
     folds: int,
@@ -124,7 +136,7 @@ def require_both_outcomes(
         )
 
 
-def named(files: Sequence[Source | str]) -> str:
+def named(files: Sequence[File | str]) -> str:
     """Return what to call files in a message."""
     return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files"
 

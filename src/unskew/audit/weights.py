@@ -25,8 +25,8 @@ from unskew.audit.weights_trained import log_of_frame, trained_weighing
 from unskew.base.errors import ParameterError
 from unskew.base.estimator import require
 from unskew.base.progress import SILENT, Progress
-from unskew.base.tables import FrameInMemory, Paths, Source, sources
 from unskew.calibration import DEFAULT, Calibrator, Multicalibrated, make_calibrator
+from unskew.data.files import File, FrameInMemory, Paths, files_of
 from unskew.data.leaks import require_no_leaks
 from unskew.data.stream import FileBatch, Roles, number_columns, stream
 from unskew.metrics import CalibrationSketch
@@ -110,7 +110,7 @@ def write_weights(
 
 
 def _calibrated(
-    files: Sequence[Source],
+    files: Sequence[File],
     roles: Roles,
     chosen: Calibrator,
     *,
@@ -225,10 +225,10 @@ def weights(
 
     require_clip(p_min)
     chosen = make_calibrator(calibrator)
-    (source,) = sources(frame)
+    (source,) = files_of(frame)
     if not isinstance(source, FrameInMemory):
         raise ParameterError("weights are for data frames", remedy="use unskew.audit.write_weights for files")
-    require_free(source.table.schema, source)
+    require_free(source.frame.columns, source)
     shared: dict[str, Any] = {"folds": folds, "seed": seed, "p_min": p_min}
     if score is not None:
         if outcome is None:

@@ -13,10 +13,17 @@ from numpy.typing import NDArray
 from unskew.base.columns import column_of, frame_of, number_column
 from unskew.base.errors import DataError
 from unskew.base.progress import Progress
-from unskew.base.tables import Paths, Source, expand_paths, require_columns
-from unskew.data.file_types import ArrowSchema, has_types, holds_numbers, schema_of
+from unskew.data.files import ArrowSchema, File, Paths, expand_paths
 from unskew.data.row_files import Target, check_rows_target, rows_writer
-from unskew.data.stream import FileBatch, cast_columns, number_columns, stream, tracked
+from unskew.data.stream import (
+    FileBatch,
+    cast_columns,
+    holds_numbers,
+    number_columns,
+    stream,
+    tracked,
+    united_schema,
+)
 from unskew.metrics.clip import Clip, require_clip
 
 ADDED = (
@@ -46,7 +53,7 @@ def write_with(
     progress: Progress,
 ) -> int:
     """Write the rows of the files with the added columns; return their number."""
-    number_of: dict[Source, int] = {file: number for number, file in enumerate(files)}
+    number_of: dict[File, int] = {file: number for number, file in enumerate(files)}
     try:
         with rows_writer(target, _extended(schema), plain=SPREAD) as writer:
             batches = stream(files, columns=None, numbers=numbers)
@@ -97,55 +104,20 @@ def prepared(
     require_clip(p_min)
     new = check_rows_target(out, overwrite=overwrite)
     files = expand_paths(paths)
-    return new, files, common_schema(files, numbers=numbers, outcome=outcome)
+    common = united_schema(files, numbers=numbers, guessed=() if outcome is None else (outcome,))
+    require_free(common.names, files[0])
+    return new, files, common
 
 
-def common_schema(files: Sequence[Path], *, numbers: Sequence[str], outcome: str | None) -> ArrowSchema:
-    """The columns of all files, which must agree, and have none of the added ones.
-
-    CSV files have no types: ``numbers`` are float64, the outcome what the rows look like (where guesses
-    differ, the wider one counts), and the others text as it stands there.
-    """
-    guessed = () if outcome is None else (outcome,)
-    common = schema_of(files[0], numbers=numbers, guessed=guessed)
-    for file in files:
-        schema = schema_of(file, numbers=numbers, guessed=guessed)
-        require_columns(None, schema.names, file)
-        require_columns(common.names, schema.names, file)
-        require_columns(schema.names, common.names, files[0])
-        found = {field.name: field.type for field in schema}
-        for place, field in enumerate(common):
-            if found[field.name] == field.type:
-                continue
-            if has_types(file) or has_types(files[0]):
-                raise DataError(
-                    f"column '{field.name}' is {found[field.name]} here and {field.type} in {files[0]}",
-                    where=str(file),
-                    remedy="write the column with one type in all files, or give CSV and Parquet apart",
-                )
-            common = common.set(place, field.with_type(_wider(field.type, found[field.name])))
-    require_free(common, files[0])
-    return common
-
-
-def require_free(schema: ArrowSchema, source: Source) -> None:
+def require_free(names: Sequence[str], source: File) -> None:
     """An error for a column that is called as an added one."""
-    taken = next((field.name for field in ADDED if field.name in schema.names), None)
+    taken = next((field.name for field in ADDED if field.name in names), None)
     if taken is not None:
         raise DataError(
             f"column '{taken}' is there already",
             where=str(source),
             remedy="rename it; unskew weights adds a column of that name",
         )
-
-
-def _wider(one: Any, other: Any) -> Any:
-    """A type that holds the values of both; text holds all."""
-    for kind, empty in ((one, other), (other, one)):
-        if pa.types.is_null(empty):
-            return kind
-    numeric = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (one, other))
-    return pa.float64() if numeric else pa.string()
 
 
 def _extended(schema: ArrowSchema) -> ArrowSchema:

@@ -9,6 +9,7 @@ from typing import Any
 
 from unskew.audit.audit import DEFAULT_P_MIN
 from unskew.audit.crossfit import FOLDS, HASH_DIGITS, fit_without_each, folds_of_cells, merged
+from unskew.audit.reading import counted_cells
 from unskew.audit.sql import fold_of, table_name, truth
 from unskew.audit.weights_files import ADDED
 from unskew.audit.weights_result import clip_of
@@ -18,7 +19,6 @@ from unskew.calibration import DEFAULT, Calibrator, calibrator_from_dict, load_c
 from unskew.calibration.calibrator import PROBABILITY_FLOOR
 from unskew.calibration.sql import Dialect, double, named, rendered, require_dialect, switch
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.cells import Cells
 from unskew.metrics.clip import Clip, require_clip
 
 CALIBRATORS, FIGURES = "calibrator.json", "metrics.json"
@@ -153,7 +153,7 @@ def _fitted_on_cells(
         f"{chosen.name} reads columns that cells do not have",
         "use another calibrator, or fit it on rows and give it here",
     )
-    cells = source if isinstance(source, Cells) else Cells.from_cells(source)
+    cells = counted_cells(source)
     folds = folds_of_cells(cells)
     if folds is None or len(folds) > FOLDS:
         raise DataError(

@@ -17,11 +17,10 @@ from unskew.audit.weights_files import prepared, write_with
 from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of
 from unskew.base.errors import ParameterError
 from unskew.base.progress import SILENT, Progress
-from unskew.base.tables import Paths, require_columns
 from unskew.calibration import DEFAULT, Calibrator, make_calibrator
-from unskew.data.file_types import holds_numbers
+from unskew.data.files import Paths, require_columns
 from unskew.data.leaks import require_no_leaks
-from unskew.data.stream import FileBatch, stream
+from unskew.data.stream import FileBatch, holds_numbers, stream
 from unskew.metrics.clip import Clip
 
 if TYPE_CHECKING:

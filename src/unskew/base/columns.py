@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from unskew.base.errors import DataError
 from unskew.base.numbers import array_of, without_mask
 from unskew.base.plain_text import listed
-from unskew.base.tables import SHOWN_BYTES
 
 
 def frame_of(frame: Any, *, collect: bool = False) -> nw.DataFrame[Any]:
@@ -55,6 +54,9 @@ def with_columns(frame: Any, columns: Mapping[str, Any]) -> Any:
         series = [nw.maybe_set_index(each, index=index) for each in series]
     return table.with_columns(*series).to_native()
 
+
+SHOWN_BYTES = 40
+"""Bytes of a wrong value that a message shows."""
 
 LARGEST_EXACT_FLOAT = 2.0**53
 """Above it doubles skip whole numbers, and two ids could become one."""

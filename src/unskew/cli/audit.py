@@ -185,8 +185,8 @@ def _audited(options: AuditOptions, rows: list[str]) -> AuditResult:
     """Audit files, the table of an engine, or cells."""
     from unskew.audit import audit
     from unskew.audit.engines import require_runnable, run_query
+    from unskew.audit.reading import counted_cells
     from unskew.base.progress import progress_bars
-    from unskew.metrics.cells import Cells
 
     score, outcome = (_required(options, name) for name in ("score", "outcome"))
     columns = {"score": score, "outcome": outcome, "weight": options.weight, "segments": options.segment}
@@ -195,7 +195,7 @@ def _audited(options: AuditOptions, rows: list[str]) -> AuditResult:
         require_runnable(options.sql)  # type: ignore[arg-type]
     if options.run or options.cells is not None:
         counted = run_query(rows[0], **columns) if options.run else options.cells  # type: ignore[arg-type]
-        result = audit(Cells.from_cells(counted), **columns, **limits)  # type: ignore[arg-type]
+        result = audit(counted_cells(counted), **columns, **limits)  # type: ignore[arg-type]
         return replace(result, files=tuple(rows))
     with progress_bars(log_json=options.log_json) as progress:
         return audit(rows, **columns, **limits, progress=progress)  # type: ignore[arg-type]

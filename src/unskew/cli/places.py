@@ -56,7 +56,7 @@ def rows_outputs(out: str) -> tuple[dict[str, Path], dict[str, Path]]:
 
 def table_files(given: Iterable[str]) -> list[Path]:
     """Return the files that tables are read from; an empty name, which would mean all files, is an error."""
-    from unskew.base.tables import expand_paths
+    from unskew.data.files import expand_paths
 
     names = list(given)
     if not all(names):
@@ -66,7 +66,7 @@ def table_files(given: Iterable[str]) -> list[Path]:
 
 def name_of_tables(given: str, otherwise: str) -> str:
     """Return what outputs of some files are called after: the file, or the last folder with a name."""
-    from unskew.base.tables import GLOB_MARKS
+    from unskew.data.files import GLOB_MARKS
 
     for part in reversed(Path(given).parts):
         name = part.split(".")[0] if part == Path(given).name else part

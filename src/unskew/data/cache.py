@@ -26,17 +26,20 @@ from numpy.typing import NDArray
 from unskew import __version__
 from unskew.base.errors import DataError
 from unskew.base.files import Lock, write_json
-from unskew.base.tables import opened
 from unskew.data.described import Described
 from unskew.data.digest import digest_of
 from unskew.data.distinct import TEXT, as_arrow, as_numpy
+from unskew.data.files import opened
 from unskew.data.kinds import feature_from_dict
 from unskew.data.log import Log
-from unskew.data.source import FileSource
+from unskew.data.source import Source
 from unskew.data.values import Bags, Numbers, Texts, Values, Vectors
 from unskew.data.vocabulary import Vocabulary
 
 FORMAT = 1
+HELD_BYTES = 1 << 26
+"""Files of so many bytes at most are encoded anew each time."""
+
 CACHE_BYTES = 100 * 10**9
 """Bytes of all logs of a cache: where there are more, those that were not used for longest are removed."""
 
@@ -101,6 +104,22 @@ def temporary_folder(cache: str | Path | None) -> Iterator[Callable[[int], Path]
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def encoded_once(
+    source: Source, cache: str | Path | None, read_as: Any, encode: Callable[[Callable[[int], Path]], Log]
+) -> Log:
+    """Return the log of a source; large arrays of files are found in a cache, or written there.
+
+    Parameters
+    ----------
+    read_as, encode
+        As in :meth:`Cache.log`.
+    """
+    if cache != NO_CACHE and not source.is_frame and sum(size for _, size, _ in source.stamps()) > HELD_BYTES:
+        return Cache(cache_folder(cache)).log(source, read_as, encode)
+    with temporary_folder(cache) as make:
+        return encode(make)
+
+
 @dataclass(frozen=True)
 class Cache:
     """A folder of encoded logs.
@@ -113,7 +132,7 @@ class Cache:
 
     folder: Path
 
-    def log(self, source: FileSource, read_as: Any, encode: Callable[[Callable[[int], Path]], Log]) -> Log:
+    def log(self, source: Source, read_as: Any, encode: Callable[[Callable[[int], Path]], Log]) -> Log:
         """Return the log of files: the one that is there, or one that is encoded now.
 
         Parameters
@@ -156,7 +175,7 @@ class Cache:
             os.utime(place / DESCRIPTION)
             return _load(place)
 
-    def _contents(self, source: FileSource) -> list[str]:
+    def _contents(self, source: Source) -> list[str]:
         """Return a digest of the bytes of each file; those of a file that is known are not read."""
         index = self.folder / FILES
         try:

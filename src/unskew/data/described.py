@@ -17,6 +17,7 @@ from unskew.base.plain_text import listed
 from unskew.data.arrays import Lines, lines_of, pieces
 from unskew.data.distinct import TEXT
 from unskew.data.features import Features
+from unskew.data.files import arrow_of
 from unskew.data.kinds import Bag, Category, Coded, Feature, Number, TimePart, Vector
 from unskew.data.schema import NOT, ROLES_OF_IDS, Role, is_selected
 from unskew.data.values import (
@@ -24,7 +25,6 @@ from unskew.data.values import (
     Numbers,
     Texts,
     Values,
-    arrow_of,
     holds_vectors,
     is_binary,
     is_list,

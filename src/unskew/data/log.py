@@ -249,13 +249,13 @@ class Log:
         [('device', 'category', 'row')]
         """
         from unskew.data.read import LogOptions, log_of
-        from unskew.data.source import FrameSource
+        from unskew.data.source import Source
         from unskew.data.two_passes import LogColumns
 
         asked = LogColumns(
             user, item, click, conversion, known_propensity, keep, time, features=features, ignore=ignore
         )
-        return log_of(FrameSource(frame), asked, LogOptions(**options))
+        return log_of(Source.of_frame(frame), asked, LogOptions(**options))
 
     def __len__(self) -> int:
         return len(self.user)

@@ -10,14 +10,14 @@ from typing import Any
 from unskew.base.errors import DataError
 from unskew.base.estimator import require_choice
 from unskew.base.progress import SILENT, Progress
-from unskew.data.cache import NO_CACHE, Cache, cache_folder, temporary_folder
+from unskew.data.cache import encoded_once
 from unskew.data.checks import names_of, require_roles
 from unskew.data.described import AUTO, IGNORED, Described, Wanted
 from unskew.data.digest import digest_of
 from unskew.data.features import Features
 from unskew.data.known_propensity import actions_of
 from unskew.data.log import Duplicates, Log, Space, completed, refuse_taken, require_kinds, require_population
-from unskew.data.source import FileSource, RowSource, source_of
+from unskew.data.source import Source
 from unskew.data.two_passes import MOST_IDS, LogColumns, encoded
 from unskew.data.vocabulary import Vocabulary
 
@@ -97,7 +97,7 @@ def read_log(
         user, item, click, conversion, known_propensity, keep, time, (), features, ignore, numbers, most_ids
     )
     population = LogOptions(space, duplicates, users, items, actions=actions, all_known=all_known)
-    return cached_log_of(source_of(source), asked, population, cache, progress)
+    return cached_log_of(Source.of(source), asked, population, cache, progress)
 
 
 @dataclass(frozen=True)
@@ -134,21 +134,19 @@ class LogOptions:
 
 
 def cached_log_of(
-    source: RowSource, asked: LogColumns, population: LogOptions, cache: str | Path | None, progress: Progress
+    source: Source, asked: LogColumns, population: LogOptions, cache: str | Path | None, progress: Progress
 ) -> Log:
     """Read a log as :func:`log_of` does; large arrays of files are found in a cache, or written there."""
-    if cache == NO_CACHE or not isinstance(source, FileSource) or source.is_small:
-        with temporary_folder(cache) as make:
-            return log_of(source, asked, population, make, progress)
-    return Cache(cache_folder(cache)).log(
+    return encoded_once(
         source,
+        cache,
         (repr(asked), population.digest),
         lambda make: log_of(source, asked, population, make, progress),
     )
 
 
 def log_of(
-    source: RowSource,
+    source: Source,
     asked: LogColumns,
     population: LogOptions,
     folder: Callable[[int], Path] | None = None,
@@ -200,7 +198,7 @@ def log_of(
     return replace(log, features=features)
 
 
-def _found(source: RowSource, asked: LogColumns) -> LogColumns:
+def _found(source: Source, asked: LogColumns) -> LogColumns:
     """Name the columns of outcomes, and those that may be the time."""
     keep, ignore = names_of("keep", asked.keep), names_of("ignore", asked.ignore)
     guessed = names_of("numbers", asked.guessed)

@@ -18,7 +18,7 @@ import pyarrow.parquet
 from unskew import __version__
 from unskew.base.errors import ParameterError
 from unskew.base.files import FolderKind, NewFile, check_new_file, check_target, whole_file, whole_folder
-from unskew.base.tables import PARQUET_SUFFIXES
+from unskew.data.files import PARQUET_SUFFIXES
 
 PART_ROWS = 1 << 23
 """Most rows of a part file, about: a batch is not cut."""

@@ -1,15 +1,10 @@
-"""Where the rows of a log come from: files, folders and globs, data frames, tables and relations.
-
-A source tells the names and types of its columns, and gives its rows as often as they are asked for: as one
-table where they are few, in batches of bounded memory where they are many.
-"""
+"""Rows with named columns of files, folders and globs, data frames, tables and relations."""
 
 from __future__ import annotations
 
+import json
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -17,38 +12,27 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import narwhals.stable.v2 as nw
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 
-from unskew.base.columns import column_of, frame_of, is_frame
+from unskew.base.columns import frame_of
 from unskew.base.errors import DataError
-from unskew.base.tables import (
-    PARQUET_SUFFIXES,
-    cast,
-    concatenate,
-    in_its_file,
-    index_levels,
-    is_time,
-    lacking,
-    names_of_file,
+from unskew.data.files import (
+    ArrowSchema,
+    File,
+    FileElsewhere,
+    FrameInMemory,
+    Paths,
+    expand_paths,
+    files_of,
+    has_types,
+    names_of,
     open_csv,
-    opened,
-    read_file,
     reading,
     require_columns,
     typed_schema,
-    united,
 )
-from unskew.data.places import File, files_of
-from unskew.data.stream import FileBatch, rows_located, stream
-from unskew.data.values import arrow_of
-
-HELD_BYTES, HELD_CELLS = 1 << 26, 1 << 26
-"""Files of so many bytes at most, and so many cells (rows × columns), are read at once; others in batches."""
-
-COUNT_OF_ROWS = re.compile(r" \(\d+ such rows\)|; \d+ such rows(?=\))")
-"""How a message says how many rows of those at hand are wrong."""
+from unskew.data.stream import FileBatch, cast, stream, united
 
 TIMES = (pa.date32(), pa.time32("s"), pa.timestamp("s"), pa.timestamp("ns"))
 GUESSES: tuple[Any, ...] = (pa.null(), pa.int64(), pa.bool_(), *TIMES, pa.float64(), pa.string())
@@ -58,124 +42,46 @@ PARTITION = re.compile(r"([^=]+)=(.*)")
 """The name of a folder that tells the value of a column."""
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
-
-@dataclass(frozen=True)
-class RowBatch:
-    """Some rows, and how an error of them is placed."""
-
-    table: Any
-    place: Callable[[DataError], DataError] = lambda error: error
-    done: float = 1.0
-    """The share of the source that is read after it."""
-
-    @contextmanager
-    def located(self) -> Iterator[None]:
-        """Name the file of a data error inside, and the number of the row there."""
-        try:
-            yield
-        except DataError as error:
-            raise self.place(error) from error
-
-    def column(self, name: str) -> Any:
-        """Return a column as one array."""
-        column = self.table.column(name)
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+INDEX_LEVEL = re.compile(r"__index_level_\d+__")
+"""What pandas calls an index level without a name in a file."""
 
 
 @dataclass(frozen=True)
 class Reading:
     """Some columns of a source, of types that hold all their values."""
 
-    schema: Any
-    batches: Callable[[], Iterator[RowBatch]]
-    place: Callable[[DataError], DataError] = lambda error: error
+    schema: ArrowSchema
+    batches: Callable[[], Iterator[FileBatch]]
+    place: Callable[[DataError], DataError]
     """How an error that counts rows of all batches together is placed."""
 
 
-class RowSource(ABC):
-    """Rows with named columns."""
-
-    lacking: Mapping[str, object] = {}
-    """Columns that some files lack, and the first file that does."""
-
-    @property
-    @abstractmethod
-    def names(self) -> list[str]:
-        """The columns."""
-
-    @property
-    @abstractmethod
-    def fields(self) -> list[str]:
-        """The columns that may be features: without index levels of pandas."""
-
-    @property
-    @abstractmethod
-    def times(self) -> list[str]:
-        """The columns of times, by their type, that all files have."""
-
-    @abstractmethod
-    def read(self, columns: Sequence[str], guessed: Sequence[str] = ()) -> Reading:
-        """Read some columns; those of CSV files are text, or of guessed types."""
-
-
-def source_of(given: Any) -> RowSource:
-    """Return the source of paths, or of a data frame, a table or a relation."""
-    if isinstance(given, RowSource):
-        return given
-    if not isinstance(given, str | Path | list | tuple) and (is_frame(given) or hasattr(given, "columns")):
-        return FrameSource(given)
-    return FileSource(files_of(given))
-
-
-class FrameSource(RowSource):
-    """A data frame of any library; one that is computed when it is needed is computed now."""
-
-    def __init__(self, frame: Any) -> None:
-        self.frame = frame_of(frame, collect=True)
-        self._columns: dict[str, Any] = {}
-
-    @property
-    def names(self) -> list[str]:
-        """The columns."""
-        return list(self.frame.columns)
-
-    @property
-    def fields(self) -> list[str]:
-        """The columns that may be features."""
-        metadata = getattr(getattr(self.frame.to_native(), "schema", None), "metadata", None)
-        levels = index_levels(self.names, metadata)
-        return [name for name in self.names if name not in levels]
-
-    @property
-    def times(self) -> list[str]:
-        """The columns of times."""
-        kinds = self.frame.schema
-        return [name for name in self.names if kinds[name] == nw.Date or isinstance(kinds[name], nw.Datetime)]
-
-    def read(self, columns: Sequence[str], guessed: Sequence[str] = ()) -> Reading:
-        """Read some columns."""
-        table = pa.table({name: self._column(name) for name in columns})
-        return Reading(table.schema, lambda: iter([RowBatch(table)]))
-
-    def _column(self, name: str) -> Any:
-        if name not in self._columns:
-            if name not in self.frame.columns:
-                column_of(self.frame, name)  # Raises: the column is missing.
-            self._columns[name] = arrow_of(self.frame[name], name)
-        return self._columns[name]
-
-
-class FileSource(RowSource):
-    """CSV, Parquet and Arrow files with the same columns; folders named ``column=value`` are columns too."""
+class Source:
+    """Rows of files with the same columns, or of a frame; folders named ``column=value`` are columns too."""
 
     def __init__(self, files: Sequence[File]) -> None:
         self.files = files
+
+    @classmethod
+    def of(cls, given: Any) -> Source:
+        """Return the source of paths, or of a data frame, a table or a relation."""
+        return given if isinstance(given, Source) else cls(files_of(given))
+
+    @classmethod
+    def of_frame(cls, frame: Any) -> Source:
+        """Return the rows of a data frame; one that is computed when it is needed is computed now."""
+        return cls([FrameInMemory(frame_of(frame, collect=True))])
+
+    @property
+    def is_frame(self) -> bool:
+        """Whether the rows are those of a data frame."""
+        return isinstance(self.files[0], FrameInMemory)
 
     @cached_property
     def partitions(self) -> dict[str, tuple[Any, list[str | None]]]:
         """The columns that folders tell: the type, and the value of each file."""
         of_files = [dict(_partitions_of(file)) for file in self.files]
-        present = set(names_of_file(self.files[0]))
+        present = set(names_of(self.files[0]))
         names = [name for name in of_files[0] if name not in present and all(name in of for of in of_files)]
         texts = {name: [of[name] for of in of_files] for name in names}
         return {name: (_type_of(values), values) for name, values in texts.items()}
@@ -183,29 +89,41 @@ class FileSource(RowSource):
     @cached_property
     def names(self) -> list[str]:
         """The columns of the first file, and those that folders tell."""
-        return [*names_of_file(self.files[0]), *self.partitions]
+        return [*names_of(self.files[0]), *self.partitions]
 
     @cached_property
-    def lacking(self) -> Mapping[str, object]:  # type: ignore[override]
+    def lacking(self) -> Mapping[str, File]:
         """Columns that some files lack, and the first file that does."""
         if len(self.files) < 2:
             return {}
-        return lacking(self.files, [[*names_of_file(file), *self.partitions] for file in self.files])
+        columns = {file: {*names_of(file), *self.partitions} for file in self.files}
+        names = dict.fromkeys(name for present in columns.values() for name in present)
+        lacked = {
+            name: next((file for file, present in columns.items() if name not in present), None)
+            for name in names
+        }
+        return {name: file for name, file in lacked.items() if file is not None}
 
     @property
     def fields(self) -> list[str]:
-        """The columns that may be features."""
-        typed = self._typed_schema(self.files[0])
-        levels = index_levels(self.names, None if typed is None else typed.metadata)
-        return [name for name in self.names if name not in levels]
+        """The columns that may be features: without index levels of pandas."""
+        file = self.files[0]
+        metadata = typed_schema(file, ()).metadata if has_types(file) else None
+        try:
+            levels = json.loads((metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        except (ValueError, AttributeError):
+            levels = []
+        named = [level for level in levels if isinstance(level, str)] if isinstance(levels, list) else []
+        return [name for name in self.names if name not in named and not INDEX_LEVEL.fullmatch(name)]
 
     @property
     def times(self) -> list[str]:
-        """The columns of times."""
-        typed = self._typed_schema(self.files[0])
-        times = [] if typed is None else [each.name for each in typed if is_time(each.type)]
-        times += [name for name, (kind, _) in self.partitions.items() if is_time(kind)]
-        return [name for name in times if name not in self.lacking]
+        """The columns of times, by their type, that all files have."""
+        file = self.files[0]
+        fields = list(typed_schema(file)) if has_types(file) else []
+        kinds = {field.name: field.type for field in fields}
+        kinds |= {name: kind for name, (kind, _) in self.partitions.items()}
+        return [name for name, kind in kinds.items() if is_time(kind) and name not in self.lacking]
 
     def stamps(self) -> list[tuple[str, int, int | None]]:
         """Return name, size and time of change of each file."""
@@ -215,99 +133,92 @@ class FileSource(RowSource):
                 info = file.stat()
                 stamps.append((str(file.absolute()), info.st_size, info.st_mtime_ns))
             else:
+                assert isinstance(file, FileElsewhere)
                 stamps.append((str(file), *file.stamp))
         return stamps
 
-    def read(self, columns: Sequence[str], guessed: Sequence[str] = ()) -> Reading:
-        """Read some columns: at once if the files are small, else in batches."""
+    def read(self, columns: Sequence[str], guessed: Collection[str] = ()) -> Reading:
+        """Read some columns in batches; those of CSV files are text, or of guessed types."""
         own = [name for name in columns if name not in self.partitions]
-        if self.is_small and self._cells(len(own)) <= HELD_CELLS:
-            return self._held(own, columns, guessed)
-        types = self._types(own, guessed)
-        schema = united(
-            self.files, [pa.schema([(name, types[file][name]) for name in own]) for file in self.files]
-        )
+        types = self.types(own, guessed)
+        schema = united(self.files, [pa.schema(types[file]) for file in self.files])
         schema = pa.schema([(field.name, _roomy(field.type)) for field in schema])
-
-        number_of: dict[object, int] = {file: number for number, file in enumerate(self.files)}
+        number_of = {file: number for number, file in enumerate(self.files)}
         rows = [0] * len(self.files)
 
-        def batches() -> Iterator[RowBatch]:
-            for batch in stream(self.files, columns=own, numbers=(), types=types):  # type: ignore[arg-type]
-                table = pa.Table.from_batches([batch.record]).select(own)
-                if table.schema != schema:
-                    table = cast(table, schema, batch.file, batch.first_row)
+        def batches() -> Iterator[FileBatch]:
+            for batch in stream(self.files, columns=own, types=types):
                 number = number_of[batch.file]
-                rows[number] = batch.first_row + len(table)
-                table = self._with_partitions(table, number)
-                yield RowBatch(table.select(columns), _placed_in(batch), batch.done)
-
-        whole = self._with_partitions(schema.empty_table(), 0).select(columns).schema
-        return Reading(whole, batches, lambda error: in_its_file(error, self.files, rows))
-
-    def _held(self, own: list[str], columns: Sequence[str], guessed: Sequence[str]) -> Reading:
-        first = next((kind for file in self.files if (kind := self._typed_schema(file)) is not None), None)
-        types = {} if first is None else {field.name: field.type for field in first}
-        tables = []
-        for number, file in enumerate(self.files):
-            if isinstance(file, Path):
-                table = read_file(file, own, numbers=[*guessed], types=types)
-            else:
-                with reading(file), opened(file) as source:
-                    require_columns(own, typed_schema(file).names, file)
-                    table = pa.parquet.read_table(source, columns=own)
-            tables.append(self._with_partitions(table, number))
-        table = concatenate(self.files, tables)
-        lengths = [len(each) for each in tables]
+                record = self._with_partitions(cast(batch, schema), number)
+                rows[number] = batch.first_row + record.num_rows
+                yield batch._replace(record=record.select(columns))
 
         def place(error: DataError) -> DataError:
-            return in_its_file(error, self.files, lengths)
+            return error if self.is_frame else _in_its_file(error, self.files, rows)
 
-        table = table.select(columns).combine_chunks()
-        return Reading(table.schema, lambda: iter([RowBatch(table, place)]), place)
+        return Reading(self._with_partitions(schema.empty_table(), 0).select(columns).schema, batches, place)
 
-    @property
-    def is_small(self) -> bool:
-        """Whether the files have so few bytes that they may be read at once."""
-        return sum(size for _, size, _ in self.stamps()) <= HELD_BYTES
+    def types(
+        self, columns: Sequence[str] | None = None, guessed: Collection[str] | None = ()
+    ) -> dict[File, dict[str, Any]]:
+        """Return the types of some columns by file; those of a CSV file are guessed from all its rows.
 
-    def _cells(self, columns: int) -> int:
-        """Count rows × columns of Parquet files, of which a few bytes may hold very many."""
-        rows = 0
-        for file in self.files:
-            if str(file).lower().endswith(PARQUET_SUFFIXES):
-                with reading(file), opened(file) as source:
-                    rows += pa.parquet.read_metadata(source).num_rows
-        return rows * columns
-
-    def _typed_schema(self, file: File) -> Any:
-        """Return the columns of a file with types; None for CSV."""
-        with reading(file) as delimiter:
-            return None if delimiter is not None else typed_schema(file)
-
-    def _types(self, columns: list[str], guessed: Sequence[str]) -> dict[File, dict[str, Any]]:
-        """Return the types of some columns by file; those of a CSV file are guessed from all its rows."""
+        None is all columns.
+        """
         typed: dict[str, Any] = {}
-        found: dict[File, dict[str, Any]] = {}
+        types: dict[File, dict[str, Any]] = {}
+        named: dict[File, list[str]] = {}
         for file in self.files:
-            schema = self._typed_schema(file)
-            require_columns(columns, names_of_file(file) if schema is None else schema.names, file)
-            if schema is not None:
-                found[file] = {name: schema.field(name).type for name in columns}
-                typed = typed or found[file]
+            present = names_of(file)
+            require_columns(columns, present, file)
+            named[file] = present if columns is None else [*columns]
+            if has_types(file):
+                schema = typed_schema(file, named[file])
+                types[file] = {name: schema.field(name).type for name in named[file]}
+                typed = typed or types[file]
         for file in self.files:
-            if file not in found:
+            if file not in types:
+                guess = {*named[file]} if guessed is None else {*guessed}
                 assert isinstance(file, Path)
-                text = {name: typed.get(name, pa.string()) for name in columns if name not in guessed}
-                found[file] = text | _guessed_types(file, [name for name in guessed if name in columns])
-        return found
+                found = _guessed_types(file, [name for name in named[file] if name in guess])
+                types[file] = {name: found.get(name, typed.get(name, pa.string())) for name in named[file]}
+        return types
 
-    def _with_partitions(self, table: Any, number: int) -> Any:
+    def _with_partitions(self, record: Any, number: int) -> Any:
         """Return the rows of a file with the columns that its folders tell."""
         for name, (kind, values) in self.partitions.items():
             value = pa.scalar(values[number], pa.string()).cast(kind)
-            table = table.append_column(name, pa.repeat(value, len(table)))
-        return table
+            record = record.append_column(name, pa.repeat(value, record.num_rows))
+        return record
+
+
+def read_table(
+    paths: Paths, columns: Sequence[str] | None = None, *, numbers: Collection[str] | None = ()
+) -> Any:
+    """Read files into one ``pyarrow.Table``, in the order of :func:`expand_paths`.
+
+    A CSV file has no types, so that its columns are text as it stands there (007, 1.10, TRUE, NA), an empty
+    cell alone being null: whatever a guess made of them, two ids could become one. Beside Parquet or Arrow
+    files they have the types of these.
+
+    Parameters
+    ----------
+    columns
+        Columns to read; all by default. Other columns of Parquet and Arrow files are never touched.
+    numbers
+        Columns of CSV files whose values tell their type, mostly numbers (or true and false); NA and null are
+        missing there. None is all.
+    """
+    files: list[File] = [*expand_paths(paths)]
+    types = Source(files).types(columns, numbers)
+    schema = united(files, [pa.schema(types[file]) for file in files])
+    batches = stream(files, columns=schema.names, types=types)
+    return pa.Table.from_batches([cast(batch, schema) for batch in batches], schema)
+
+
+def is_time(kind: Any) -> bool:
+    """Return whether a type is one of times."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _guessed_types(file: Path, columns: Sequence[str]) -> dict[str, Any]:
@@ -322,31 +233,15 @@ def _guessed_types(file: Path, columns: Sequence[str]) -> dict[str, Any]:
                 return types
             except pa.ArrowInvalid as error:
                 wrong = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error", str(error))
-                name = None if wrong is None else names_of_file(file)[int(wrong[1])]
+                name = None if wrong is None else names_of(file)[int(wrong[1])]
                 if name not in types or types[name] == GUESSES[-1]:
                     raise
                 types[name] = GUESSES[GUESSES.index(types[name]) + 1]
     return types
 
 
-def _placed_in(batch: FileBatch) -> Callable[[DataError], DataError]:
-    """Return what names the file and row of an error of a batch, which counts no rows: more may be wrong."""
-    # Its rows need not stay in memory.
-    light = batch._replace(record=None)
-
-    def place(error: DataError) -> DataError:
-        uncounted = DataError(COUNT_OF_ROWS.sub("", error.problem), where=error.where, remedy=error.remedy)
-        try:
-            with rows_located(light):
-                raise uncounted
-        except DataError as placed:
-            return placed
-
-    return place
-
-
 def _partitions_of(file: File) -> Iterator[tuple[str, str | None]]:
-    path = str(file) if not isinstance(file, Path) else str(file.absolute())
+    path = str(file.absolute()) if isinstance(file, Path) else str(file)
     for folder in path.split("/")[:-1]:
         match = PARTITION.fullmatch(folder)
         if match is not None:
@@ -378,3 +273,24 @@ def _roomy(kind: Any) -> Any:
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_roomy(kind.value_type), kind.list_size)
     return kind
+
+
+def _in_its_file(error: DataError, files: Sequence[File], lengths: Sequence[int]) -> DataError:
+    """Name the file of a data error, and turn a row of all files together into a row of that file.
+
+    Parameters
+    ----------
+    lengths
+        Rows of each file, in the order in which they were put together.
+    """
+    where = error.where or ""
+    row = re.search(r"(?<=row )\d+", where)
+    if row is None:
+        more = len(files) - 1
+        place = f"{files[0]} and {more} more files" if more else str(files[0])
+    else:
+        ends = np.cumsum(lengths)
+        number = int(np.searchsorted(ends, int(row[0]), side="right"))
+        place = str(files[number])
+        where = f"{where[: row.start()]}{int(row[0]) - (ends[number] - lengths[number])}{where[row.end() :]}"
+    return DataError(error.problem, where=f"{place}, {where}" if where else place, remedy=error.remedy)

@@ -6,8 +6,9 @@ It knows files, columns and types; what the values mean is left to those who tak
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,21 +17,22 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from unskew.base import tables
+from unskew.base.columns import SHOWN_BYTES, is_number
 from unskew.base.errors import DataError
 from unskew.base.numbers import parts_of
 from unskew.base.progress import Progress
-from unskew.base.tables import (
-    SHOWN_BYTES,
+from unskew.data import files as places
+from unskew.data.files import (
+    ArrowSchema,
+    File,
+    FileElsewhere,
     FrameInMemory,
-    Source,
-    empty_as_null,
-    is_arrow,
-    name_undecodable,
+    has_types,
     open_arrow,
     open_csv,
     opened,
@@ -38,36 +40,32 @@ from unskew.base.tables import (
     require_columns,
     typed_schema,
 )
-from unskew.data.file_types import ArrowSchema, require_numbers, require_readable, schema_of
 
 RecordBatch = Any
 """A ``pyarrow.RecordBatch``; pyarrow ships no types."""
 T = TypeVar("T")
 
 BATCH_ROWS = 1 << 20
-"""Most rows of a batch of Parquet: some 10 MB for a score and an outcome."""
-
+"""Most rows of a batch: some 10 MB for a score and an outcome."""
 BATCH_BYTES = 1 << 25
-"""Bytes of a batch of Parquet, about: fewer rows where there are many columns, or long text."""
-
+"""Bytes of a batch, about: fewer rows where there are many columns, or long text."""
 PIECE_ROWS = 1 << 15
 """Rows that are decoded at a time where a column's values may be of any length: a file of a few bytes can
 hold long text, many times. Batches are joined from them."""
-
 TEXT_BYTES = 64
 """Bytes that a value of any length is taken to have, when it is decided how many are decoded at a time."""
-
 BUFFER_BYTES = 1 << 20
 """Bytes of a column of Parquet that are read at a time, while all columns together have :data:`BATCH_BYTES`.
 Without a buffer, or with ``pre_buffer``, Arrow keeps whole row groups in memory, and those of a file may be
 as large as it is."""
-
-ROW_OF_PLACE = re.compile(r"\brow (\d+)$")
-"""Where the place of an error names a row."""
-
 BATCHES_AHEAD = 4
 """Batches of numbers read before they are asked for, while the compiled pass is loaded: some 60 MB. Those of
 text, or of all columns, may be of any size, and wait one at a time."""
+
+ROW_OF_PLACE = re.compile(r"\brow (\d+)$")
+"""Where the place of an error names a row."""
+COUNT_OF_ROWS = re.compile(r" \(\d+ such rows\)|; \d+ such rows(?=\))")
+"""How a message says how many rows of those at hand are wrong."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ class FileBatch(NamedTuple):
     share of all bytes that is read after this batch.
     """
 
-    file: Source
+    file: File
     first_row: int
     start: int
     record: RecordBatch
@@ -105,14 +103,14 @@ class FileBatch(NamedTuple):
 
 
 def stream(
-    files: Sequence[Source],
+    files: Sequence[File],
     *,
     columns: Sequence[str] | None,
-    numbers: Sequence[str],
+    numbers: Sequence[str] = (),
     text: Sequence[str] = (),
     types: Mapping[Any, Mapping[str, Any]] | None = None,
 ) -> Iterator[FileBatch]:
-    """Batches of all files, one after the other; the next are read while one is worked on.
+    """Yield batches of all files, one after the other; the next are read while one is worked on.
 
     Parameters
     ----------
@@ -163,7 +161,7 @@ def _ahead(items: Iterator[T], depth: int) -> Iterator[T]:
 
 
 def tracked(batches: Iterator[FileBatch], progress: Progress, what: str) -> Iterator[FileBatch]:
-    """The same batches, with a bar of how much of the files is done."""
+    """Yield the same batches, with a bar of how much of the files is done."""
     tracker = progress.task(what, 100)
 
     def given() -> Iterator[FileBatch]:
@@ -180,7 +178,7 @@ def tracked(batches: Iterator[FileBatch], progress: Progress, what: str) -> Iter
 
 
 def number_columns(batch: FileBatch, names: Sequence[str]) -> list[NDArray[Any]]:
-    """Columns of numbers as NumPy arrays, without a copy where the type allows; a null is an error."""
+    """Return columns of numbers as NumPy arrays, without a copy where the type allows; a null is an error."""
     arrays = []
     for name in names:
         column = batch.record.column(name)
@@ -199,7 +197,7 @@ def number_columns(batch: FileBatch, names: Sequence[str]) -> list[NDArray[Any]]
 
 @contextmanager
 def located(batch: FileBatch) -> Iterator[None]:
-    """A data error inside gets the name of the batch's file."""
+    """Name the batch's file in a data error inside."""
     try:
         yield
     except DataError as error:
@@ -209,39 +207,162 @@ def located(batch: FileBatch) -> Iterator[None]:
 
 @contextmanager
 def rows_located(batch: FileBatch) -> Iterator[None]:
-    """A data error inside, of a row of the batch, gets the file's name and the number of the row in it."""
+    """Name, in a data error of a row of the batch inside, the file and the number of the row there.
+
+    How many rows of the batch are wrong is left out: more of the file may be.
+    """
     try:
         yield
     except DataError as error:
-        in_file = ROW_OF_PLACE.sub(lambda found: f"row {batch.first_row + int(found[1])}", error.where or "")
-        where = f"{batch.file}, {in_file}" if in_file else str(batch.file)
-        raise DataError(error.problem, where=where, remedy=error.remedy) from error
+        where = ROW_OF_PLACE.sub(lambda row: f"row {batch.first_row + int(row[1])}", error.where or "")
+        if isinstance(batch.file, FrameInMemory):
+            raise DataError(error.problem, where=where or None, remedy=error.remedy) from error
+        where = f"{batch.file}, {where}" if where else str(batch.file)
+        problem = COUNT_OF_ROWS.sub("", error.problem)
+        raise DataError(problem, where=where, remedy=error.remedy) from error
 
 
 def cast_columns(batch: FileBatch, schema: ArrowSchema) -> list[Any]:
-    """The columns of a batch in the order and of the types of a schema."""
+    """Return the columns of a batch in the order and of the types of a schema."""
+    return list(cast(batch, schema).columns)
+
+
+def cast(batch: FileBatch, schema: ArrowSchema) -> RecordBatch:
+    """Return the columns of a schema with the types that all files have in common.
+
+    Types that go together may have values that do not: 2⁵³ + 1 is no double. That is an error which names
+    file, column and row.
+    """
+    record = batch.record.select(schema.names)
+    columns = []
+    for field, column in zip(schema, record.columns, strict=True):
+        try:
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        except pa.ArrowException:
+            # Of the rows up to there, the first with one that does not fit.
+            rows = range(len(column))
+            row = bisect_left(rows, True, key=lambda at: not _fits(column.slice(0, at + 1), field.type))
+            raise DataError(
+                f"value {column[row]} of type {column.type} does not fit {field.type}, the type that all"
+                " files have in common",
+                where=f"{batch.file}, column '{field.name}', row {batch.first_row + row}",
+                remedy="write the column with one type in all files",
+            ) from None
+    return pa.record_batch(columns, schema=schema)
+
+
+def _fits(column: Any, kind: Any) -> bool:
     try:
-        return [
-            column if column.type == field.type else column.cast(field.type)
-            for field, column in zip(schema, batch.record.select(schema.names).columns, strict=True)
-        ]
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        column.cast(kind)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def schema_of(file: File, *, numbers: Collection[str] = (), guessed: Collection[str] = ()) -> ArrowSchema:
+    """Return the columns of a file and their types, as :func:`stream` gives them.
+
+    Of a CSV file, ``numbers`` are float64, or boolean where its first rows say true and false; columns in
+    ``guessed`` are what Arrow takes the first rows for, and the others text.
+    """
+    with reading(file) as delimiter:
+        if delimiter is None:
+            return typed_schema(file)
+        assert isinstance(file, Path)
+        with open_csv(file, delimiter, None, {}) as reader:
+            schema = reader.schema
+
+    def kind(field: Any) -> Any:
+        if field.name in guessed or (field.name in numbers and pa.types.is_boolean(field.type)):
+            return field.type
+        return pa.float64() if field.name in numbers else pa.string()
+
+    return pa.schema([field.with_type(kind(field)) for field in schema])
+
+
+def united_schema(
+    files: Sequence[File], *, numbers: Collection[str] = (), guessed: Collection[str] = ()
+) -> ArrowSchema:
+    """Return the columns of all files, which must agree, of types that hold the values of each.
+
+    A CSV file has no types: beside Parquet or Arrow files its columns have theirs, and otherwise those of
+    :func:`schema_of`.
+    """
+    typed = next((file for file in files if has_types(file)), None)
+    types = {} if typed is None else {field.name: field.type for field in schema_of(typed)}
+    schemas = []
+    for file in files:
+        schema = schema_of(file, numbers=numbers, guessed=guessed)
+        require_columns(None, schema.names, file)
+        if not has_types(file):
+            schema = pa.schema([field.with_type(types.get(field.name, field.type)) for field in schema])
+        schemas.append(schema)
+    return united(files, schemas)
+
+
+def united(files: Sequence[object], schemas: Sequence[ArrowSchema]) -> ArrowSchema:
+    """Return columns of types that hold the values of all files; the first file to differ is an error."""
+    schemas = _decoded(schemas)
+    names = set(schemas[0].names)
+    for file, schema in zip(files, schemas, strict=True):
+        if set(schema.names) != names:
+            differing = sorted(set(schema.names) ^ names)
+            raise DataError(
+                f"column '{differing[0]}' is not in all files",
+                where=f"{file} and {files[0]}",
+                remedy="give files with the same columns",
+            )
+
+    def problem(count: int) -> str | None:
+        """Return what the first files disagree on."""
+        try:
+            pa.unify_schemas(schemas[:count], promote_options="permissive")
+        except pa.ArrowException as error:
+            return str(error).splitlines()[0]
+        return None
+
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as error:
+        # What some files disagree on, more files do not agree on.
+        last = bisect_left(range(len(schemas)), True, key=lambda at: problem(at + 1) is not None)
         raise DataError(
-            f"a column has values of several types: {error}",
-            where=str(batch.file),
-            remedy="write each column with one type in all files",
+            f"a column has another type than in {files[0]}: {problem(last + 1)}",
+            where=str(files[last]),
+            remedy="write the column with one type in all files",
         ) from error
 
 
-def _size(file: Source) -> int:
+def _decoded(schemas: Sequence[ArrowSchema]) -> list[ArrowSchema]:
+    """Return schemas in which a column that is a dictionary in one and plain in another is plain: a writer
+    chooses by the values of each file."""
+    kinds: dict[str, set[bool]] = {}
+    for field in (field for schema in schemas for field in schema if not pa.types.is_null(field.type)):
+        kinds.setdefault(field.name, set()).add(pa.types.is_dictionary(field.type))
+
+    def plain(field: Any) -> Any:
+        both = pa.types.is_dictionary(field.type) and len(kinds[field.name]) > 1
+        return field.with_type(field.type.value_type) if both else field
+
+    return [pa.schema([plain(field) for field in schema], schema.metadata) for schema in schemas]
+
+
+def holds_numbers(kind: Any) -> bool:
+    """Return whether a column of this type holds numbers, or true and false."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(test(value) for test in tests)
+
+
+def _size(file: File) -> int:
     if isinstance(file, FrameInMemory):
-        return max(int(file.table.nbytes), 1)
+        return 1
     with reading(file):
-        return file.stat().st_size if isinstance(file, Path) else int(file.stamp[0])
+        return file.stamp[0] if isinstance(file, FileElsewhere) else file.stat().st_size
 
 
 def _batches(
-    file: Source,
+    file: File,
     columns: Sequence[str] | None,
     numbers: Sequence[str],
     text: Sequence[str],
@@ -249,22 +370,34 @@ def _batches(
 ) -> Iterator[tuple[RecordBatch, float]]:
     """Yield the batches of a file, and the share of it that is read after each."""
     wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
-    if isinstance(file, FrameInMemory):
-        require_readable(file.table.schema, wanted, numbers, text, file)
-        table = file.table if columns is None else file.table.select(wanted)
-        done = 0
-        for record in joined(iter(table.to_batches(max_chunksize=PIECE_ROWS))):
-            done += record.num_rows
-            yield record, done / len(table)
-        return
+    named = None if columns is None else wanted
     with reading(file) as delimiter:
-        if delimiter is not None:
-            yield from _csv_batches(file, delimiter, columns, numbers, text, types)
-            return
-        schema = typed_schema(file)
-        require_readable(schema, wanted, numbers, text, file)
-        named = None if columns is None else wanted
-        if isinstance(file, Path) and is_arrow(file):
+        if isinstance(file, FrameInMemory):
+            require_columns(named, list(file.frame.columns), file)
+            table = file.table(named)
+            schema = table.schema
+        else:
+            schema = schema_of(file, numbers=numbers)
+        require_columns(wanted, schema.names, file)
+        for name in (*numbers, *text):
+            kind = schema.field(name).type
+            if name in text and pa.types.is_nested(kind):
+                problem, remedy = "not one value a row", "name a column of text, numbers or dates"
+            elif name in numbers and not holds_numbers(kind):
+                problem, remedy = "not numbers", "write the column as numbers, or name another one"
+            else:
+                continue
+            raise DataError(f"column '{name}' holds {kind}, {problem}", where=str(file), remedy=remedy)
+        if isinstance(file, FrameInMemory):
+            done = 0
+            for record in joined(iter(table.to_batches(max_chunksize=PIECE_ROWS))):
+                done += record.num_rows
+                yield record, done / len(table)
+        elif delimiter is not None:
+            assert isinstance(file, Path)
+            kinds = {field.name: types.get(field.name, field.type) for field in schema}
+            yield from _csv_batches(file, delimiter, named, numbers, kinds)
+        elif isinstance(file, Path) and file.name.lower().endswith(places.ARROW_SUFFIXES):
             yield from _arrow_batches(file, named)
         else:
             yield from _parquet_batches(file, named, schema)
@@ -288,25 +421,23 @@ def _arrow_batches(file: Path, columns: Sequence[str] | None) -> Iterator[tuple[
 
 
 def _parquet_batches(
-    file: Path, columns: Sequence[str] | None, schema: ArrowSchema
+    file: Path | FileElsewhere, columns: Sequence[str] | None, schema: ArrowSchema
 ) -> Iterator[tuple[RecordBatch, float]]:
     read = list(schema) if columns is None else [schema.field(name) for name in columns]
+    buffer = max(min(BUFFER_BYTES, BATCH_BYTES // max(len(read), 1)), 1)
     with (
         opened(file) as source,
-        pa.parquet.ParquetFile(
-            source, pre_buffer=False, buffer_size=max(min(BUFFER_BYTES, BATCH_BYTES // max(len(read), 1)), 1)
-        ) as parquet,
+        pa.parquet.ParquetFile(source, pre_buffer=False, buffer_size=buffer) as parquet,
     ):
         rows, done = parquet.metadata.num_rows, 0
-        pieces = parquet.iter_batches(piece_rows(read, parquet.metadata), columns=columns)
-        for record in joined(pieces):
+        for record in joined(parquet.iter_batches(_piece_rows(read, parquet.metadata), columns=columns)):
             done += record.num_rows
             yield record, done / rows
 
 
-def piece_rows(read: Sequence[Any], metadata: Any) -> int:
-    """Rows to decode at a time: those that surely fit a batch, and where row groups end if that is near."""
-    widths = [value_bytes(field.type) for field in read]
+def _piece_rows(read: Sequence[Any], metadata: Any) -> int:
+    """Return rows to decode at a time: those that surely fit a batch, and where row groups end if near."""
+    widths = [_value_bytes(field.type) for field in read]
     rows = BATCH_ROWS if all(widths) else PIECE_ROWS
     rows = min(rows, max(BATCH_BYTES // max(sum(width or TEXT_BYTES for width in widths), 1), 1))
     group = metadata.row_group(0).num_rows if metadata.num_row_groups else 0
@@ -314,8 +445,8 @@ def piece_rows(read: Sequence[Any], metadata: Any) -> int:
     return rows // group * group if 0 < group <= rows else rows
 
 
-def value_bytes(kind: Any) -> int | None:
-    """Bytes of a value, at least 1; None where they are of any number."""
+def _value_bytes(kind: Any) -> int | None:
+    """Return the bytes of a value, at least 1; None where they are of any number."""
     if pa.types.is_dictionary(kind) or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return None
     try:
@@ -325,7 +456,7 @@ def value_bytes(kind: Any) -> int | None:
 
 
 def joined(pieces: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-    """Neighbours as one batch, of up to :data:`BATCH_ROWS` rows and about :data:`BATCH_BYTES`."""
+    """Yield neighbours as one batch, of up to :data:`BATCH_ROWS` rows and about :data:`BATCH_BYTES`."""
     held: list[RecordBatch] = []
     rows = size = 0
     for piece in pieces:
@@ -351,35 +482,32 @@ def _csv_batches(
     delimiter: str,
     columns: Sequence[str] | None,
     numbers: Sequence[str],
-    text: Sequence[str],
-    types: Mapping[str, Any],
+    kinds: Mapping[str, Any],
 ) -> Iterator[tuple[RecordBatch, float]]:
-    schema = schema_of(file, numbers=numbers)
-    wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
-    require_columns(wanted, schema.names, file)
-    require_numbers(schema, numbers, file)
-    kinds = {field.name: types.get(field.name, field.type) for field in schema}
-    blocks = max(file.stat().st_size / tables.CSV_BLOCK_BYTES, 1.0)
+    blocks = max(file.stat().st_size / places.CSV_BLOCK_BYTES, 1.0)
+    read = 0
+
+    def counted(reader: Any) -> Iterator[RecordBatch]:
+        nonlocal read
+        for record in reader:
+            read += 1
+            yield record
+
     try:
-        with open_csv(file, delimiter, None if columns is None else wanted, kinds) as reader:
-            read = 0
-
-            def counted() -> Iterator[RecordBatch]:
-                nonlocal read
-                for record in reader:
-                    read += 1
-                    yield record
-
-            for record in joined(counted()):
-                nulls = [empty_as_null(column) for column in record.columns]
-                yield pa.record_batch(nulls, names=record.schema.names), min(read / blocks, 1.0)
+        with open_csv(file, delimiter, columns, kinds) as reader:
+            for record in joined(counted(reader)):
+                columns_there = [_empty_as_null(column) for column in record.columns]
+                yield pa.record_batch(columns_there, names=record.schema.names), min(read / blocks, 1.0)
     except pa.ArrowInvalid as error:
-        _name_text(file, delimiter, [name for name in numbers if kinds[name] == pa.float64()])
+        names = [name for name in numbers if kinds[name] == pa.float64()]
+        if names:
+            _refuse_first(file, delimiter, names, _not_a_number, "give numbers")
         place = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error", str(error))
         if place is None:
             raise
-        column = schema.names[int(place[1])]
-        name_undecodable(file, delimiter, [column])
+        column = list(kinds)[int(place[1])]
+        remedy = "write the file in UTF-8 (iconv -f LATIN1 -t UTF-8, if it is Latin-1)"
+        _refuse_first(file, delimiter, [column], _not_utf8, remedy)
         raise DataError(
             f"column '{column}' has values of several types: {error}",
             where=str(file),
@@ -387,28 +515,44 @@ def _csv_batches(
         ) from error
 
 
-def _name_text(file: Path, delimiter: str, numbers: Sequence[str]) -> None:
-    """An error that names the first row with text in a column of numbers; Arrow tells only the value."""
-    # It loads what works with data frames, which an audit has no use for.
-    from unskew.base.columns import is_number
+def _empty_as_null(column: Any) -> Any:
+    """Return a column of a CSV file with null for an empty cell: a missing id, not an id of no letters."""
+    if not pa.types.is_string(column.type):
+        return column
+    return pc.if_else(pc.equal(pc.binary_length(column), 0), pa.scalar(None, column.type), column)
 
+
+def _not_utf8(value: bytes | None) -> str | None:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        assert value is not None
+        return f"value {value[:SHOWN_BYTES]!r} is not UTF-8"
+    return None
+
+
+def _not_a_number(value: bytes | None) -> str | None:
+    text = None if value is None else value.decode(errors="replace")
+    return None if text is None or is_number(text) else f"value {text[:SHOWN_BYTES]!r} is not a number"
+
+
+def _refuse_first(
+    file: Path,
+    delimiter: str,
+    columns: Sequence[str],
+    problem_of: Callable[[bytes | None], str | None],
+    remedy: str,
+) -> None:
+    """Raise an error for the first wrong value of some columns; Arrow tells no row, or only a part of it."""
     first_row = 0
-    with open_csv(file, delimiter, numbers, dict.fromkeys(numbers, pa.binary())) as reader:
+    with open_csv(file, delimiter, columns, dict.fromkeys(columns, pa.binary())) as reader:
         for record in reader:
-            found: list[tuple[int, str, str]] = []
-            for name in numbers:
-                values = record.column(name).to_pylist()
-                text = (None if value is None else value.decode(errors="replace") for value in values)
-                found += [
-                    (row, name, value[:SHOWN_BYTES])
-                    for row, value in enumerate(text)
-                    if not (value is None or is_number(value))
-                ][:1]
-            if found:
-                row, name, value = min(found)
-                raise DataError(
-                    f"value {value!r} is not a number",
-                    where=f"{file}, column '{name}', row {first_row + row}",
-                    remedy="give numbers",
-                )
+            wrong: list[tuple[int, str, str]] = []
+            for name in columns:
+                problems = map(problem_of, record.column(name).to_pylist())
+                wrong += [(row, name, problem) for row, problem in enumerate(problems) if problem][:1]
+            if wrong:
+                row, name, problem = min(wrong)
+                where = f"{file}, column '{name}', row {first_row + row}"
+                raise DataError(problem, where=where, remedy=remedy)
             first_row += record.num_rows

@@ -6,7 +6,7 @@ value and writes codes and numbers. Small arrays stay in memory, large ones are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from unskew.base.columns import (
 )
 from unskew.base.errors import DataError
 from unskew.base.progress import SILENT, Progress
-from unskew.base.tables import is_time
 from unskew.data.arrays import MAPPED_BYTES, mapped, require_disk
 from unskew.data.described import (
     AUTO,
@@ -41,7 +40,8 @@ from unskew.data.distinct import Counts, as_numpy
 from unskew.data.feature_column import FeatureColumn, changed
 from unskew.data.kinds import Bag, Category, Feature, TimePart
 from unskew.data.known_propensity import shown_probabilities
-from unskew.data.source import Reading, RowBatch, RowSource
+from unskew.data.source import Reading, Source, is_time
+from unskew.data.stream import FileBatch, rows_located, tracked
 from unskew.data.vocabulary import Vocabulary, id_column
 
 MOST_IDS = 10_000_000
@@ -119,7 +119,7 @@ class Encoded:
 
 
 def encoded(
-    source: RowSource,
+    source: Source,
     asked: LogColumns,
     space: str,
     vocabularies: tuple[Vocabulary | None, Vocabulary | None] = (None, None),
@@ -142,8 +142,8 @@ def encoded(
     guessed = [name for name in names if name in {*asked.guessed, *asked.outcomes, *(typed - {*asked.keep})}]
     reading = source.read(names, guessed)
     first = _FirstPass(reading, asked, vocabularies, columns)
-    for batch in _tracked(reading, progress, "reading vocabularies"):
-        with batch.located():
+    for batch in tracked(reading.batches(), progress, "reading vocabularies"):
+        with rows_located(batch):
             first.add(batch)
     try:
         if not first.rows:
@@ -159,7 +159,7 @@ def _is_text_by_wish(feature: Feature | None) -> bool:
 
 
 def _feature_columns(
-    source: RowSource, asked: LogColumns
+    source: Source, asked: LogColumns
 ) -> tuple[dict[str, tuple[Feature | None, ...]], dict[str, str]]:
     """Return the columns of features, each with what is declared of it, and those that are left out.
 
@@ -178,18 +178,6 @@ def _feature_columns(
     lacked = {name: lacked_by(file) for name, file in source.lacking.items() if name not in taken}
     found = [name for name in source.fields if name not in taken and name not in lacked]
     return {**named, **dict.fromkeys(found, (None,))}, lacked
-
-
-def _tracked(reading: Reading, progress: Progress, what: str) -> Iterator[RowBatch]:
-    """Yield the batches with a bar."""
-    task, shown = progress.task(what, 100), 0
-    for batch in reading.batches():
-        yield batch
-        done = int(100 * batch.done)
-        task.observe(100 * batch.done - done, len(batch.table), {})
-        task.advance(done - shown)
-        shown = done
-    task.finish()
 
 
 @dataclass(eq=False)
@@ -215,16 +203,16 @@ class _FirstPass:
             for name, declared in self.declared.items()
         }
 
-    def add(self, batch: RowBatch) -> None:
+    def add(self, batch: FileBatch) -> None:
         """Learn from some rows."""
         names = (self.asked.user, self.asked.item)
         for name, counts, given in zip(names, self.ids, self.vocabularies, strict=True):
             if given is None:
-                column = batch.column(name)
+                column = batch.record.column(name)
                 require_utf8(column, name)
                 counts.add_rows(id_column(column, name))
         for name in {*self.asked.carried, *self.times}:
-            column = batch.column(name)
+            column = batch.record.column(name)
             self.nulls[name] = self.nulls.get(name, 0) + column.null_count
             if is_text(column.type):
                 longest = (
@@ -232,8 +220,8 @@ class _FirstPass:
                 )
                 self.longest[name] = max(self.longest.get(name, 1), longest or 1)
         for name, each in self.columns.items():
-            each.learn(batch.column(name))
-        self.rows += len(batch.table)
+            each.learn(batch.record.column(name))
+        self.rows += batch.record.num_rows
 
     @property
     def time(self) -> str | None:
@@ -284,8 +272,8 @@ class _SecondPass:
     def run(self, progress: Progress, left_out: Mapping[str, str]) -> Encoded:
         """Write all rows."""
         columns = self.first.columns
-        for batch in _tracked(self.reading, progress, "encoding rows"):
-            with batch.located():
+        for batch in tracked(self.reading.batches(), progress, "encoding rows"):
+            with rows_located(batch):
                 self._add(batch)
         arrays = {name: self._whole(parts) for name, parts in self.parts.items()}
 
@@ -316,10 +304,10 @@ class _SecondPass:
             self.reading.place,
         )
 
-    def _add(self, batch: RowBatch) -> None:
+    def _add(self, batch: FileBatch) -> None:
         asked = self.first.asked
         put = self._put
-        frame = frame_of(batch.table)
+        frame = frame_of(pa.Table.from_batches([batch.record]))
         for role, vocabulary, name in zip(
             ("user", "item"), self.vocabularies, (asked.user, asked.item), strict=True
         ):
@@ -327,7 +315,7 @@ class _SecondPass:
                 role,
                 _codes(vocabulary, batch, name, given=self.first.vocabularies[role == "item"] is not None),
             )
-        click = np.ones(len(batch.table), dtype=np.uint8)
+        click = np.ones(batch.record.num_rows, dtype=np.uint8)
         if asked.click is not None:
             click = binary_column(column_of(frame, asked.click), asked.click).astype(np.uint8)
         put("click", click)
@@ -335,13 +323,13 @@ class _SecondPass:
             values = column_of(frame, asked.conversion)
             put("conversion", conversion_column(values, click, self.space, asked.conversion))
         for number, name in enumerate(self.carried):
-            require_utf8(batch.column(name), name)
+            require_utf8(batch.record.column(name), name)
             values = column_of(frame, name, gaps=bool(self.first.nulls.get(name)))
             if name == asked.known_propensity:
                 values = shown_probabilities(values, name)
             put(f"column {number}", self._plain(name, values))
         for number, (name, column) in enumerate(self.first.columns.items()):
-            for kind, array in column.arrays(batch.column(name)).items():
+            for kind, array in column.arrays(batch.record.column(name)).items():
                 is_list = kind == "codes" and isinstance(column.coded, Bag)
                 put(f"feature {number}/{kind}", array, column.known if is_list else None)
 
@@ -376,9 +364,9 @@ class _SecondPass:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _codes(vocabulary: Vocabulary, batch: RowBatch, name: str, *, given: bool) -> NDArray[np.int32]:
+def _codes(vocabulary: Vocabulary, batch: FileBatch, name: str, *, given: bool) -> NDArray[np.int32]:
     """Return codes of ids; one that is not known is an error."""
-    column = batch.column(name)
+    column = batch.record.column(name)
     codes = vocabulary.encode_column(column)
     if (codes < 0).any():
         if given:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from unskew.base.columns import LARGEST_EXACT_FLOAT, is_text, is_utf8, require_utf8, unknown_zone
 from unskew.base.errors import DataError
-from unskew.base.numbers import without_mask
 from unskew.base.seeds import splitmix64
 from unskew.data.arrays import Lines, empty_like, lines_of, pieces
 from unskew.data.distinct import TEXT, as_numpy
+from unskew.data.files import arrow_of
 from unskew.data.kinds import Feature, TimePart
 
 MISSING = -1
@@ -190,33 +190,6 @@ def _counted(codes: NDArray[np.int32], size: int) -> NDArray[np.int64]:
     return total
 
 
-def arrow_of(column: Any, name: str) -> Any:
-    """A column of any library as one ``pyarrow.Array``."""
-    try:
-        column = column.to_arrow() if hasattr(column, "to_arrow") else column
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise _of_several_types(name, error) from error
-    if isinstance(column, pa.ChunkedArray):
-        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    if isinstance(column, pa.Array):
-        return column
-    values = without_mask(column)
-    try:
-        if isinstance(values, np.ndarray) and values.dtype.kind in "OT":
-            values = values.astype(object)
-        return pa.array(values, from_pandas=True)
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        raise _of_several_types(name, error) from error
-
-
-def _of_several_types(name: str, error: Exception) -> DataError:
-    return DataError(
-        f"its values are of several types ({str(error).splitlines()[0]})",
-        where=f"column '{name}'",
-        remedy="write the column with one type, or leave it out (ignore)",
-    )
-
-
 class CodedColumn(NamedTuple):
     """A column of texts, or of lists of texts, with codes of its own."""
 
@@ -292,7 +265,7 @@ def _as_times(array: Any, name: str) -> Any:
         return array
     if pa.types.is_date(kind):
         return array.cast(pa.timestamp("s"))
-    problem = f"holds {kind}, not times"
+    problem = f"holds {type_name(kind)}, not times"
     if is_text(kind):
         try:
             return array.cast(pa.timestamp("us"))
@@ -353,13 +326,13 @@ def _plain(array: Any, name: str) -> Any:
         kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         raise DataError(
-            f"holds {kind}, not text or numbers",
+            f"holds {type_name(kind)}, not text or numbers",
             where=f"column '{name}'",
             remedy="write it as text, or leave the column out (ignore)",
         )
     if pa.types.is_nested(kind) or is_binary(kind):
         raise DataError(
-            f"holds {kind}, not one value a row",
+            f"holds {type_name(kind)}, not one value a row",
             where=f"column '{name}'",
             remedy="declare a list as a Bag, or leave the column out (ignore)",
         )
@@ -371,6 +344,11 @@ def _plain(array: Any, name: str) -> Any:
         all_whole = pc.all(_is_whole(array)).as_py() in (True, None)
         array = array.cast(pa.int64()) if all_whole else pc.add(array, pa.scalar(0.0, array.type))
     return array
+
+
+def type_name(kind: Any) -> str:
+    """Return what a message calls an Arrow type, whatever the width of its offsets."""
+    return str(kind).replace("large_", "")
 
 
 def is_binary(kind: Any) -> bool:
@@ -394,7 +372,7 @@ def _numbers(array: Any, name: str) -> Numbers:
         values = values.to_numpy(zero_copy_only=False)
     except pa.ArrowException as error:
         raise DataError(
-            f"holds {kind} that is no number: {str(error).splitlines()[0]}",
+            f"holds {type_name(kind)} that is no number: {str(error).splitlines()[0]}",
             where=f"column '{name}'",
             remedy="declare it as a Category, or leave it out (ignore)",
         ) from error
@@ -405,7 +383,7 @@ def _vectors(array: Any, name: str) -> Vectors:
     kind = array.type
     if not is_list(kind):
         raise DataError(
-            f"holds {kind}, not lists of numbers",
+            f"holds {type_name(kind)}, not lists of numbers",
             where=f"column '{name}'",
             remedy="write it as lists of one length (Parquet), or declare it as a Number or a Category",
         )
@@ -453,7 +431,7 @@ def _lists(array: Any, name: str) -> CodedColumn:
     kind = array.type
     if not is_list(kind):
         raise DataError(
-            f"holds {kind}, not lists",
+            f"holds {type_name(kind)}, not lists",
             where=f"column '{name}'",
             remedy="write it as lists (Parquet), or declare it as a Category",
         )
@@ -462,7 +440,7 @@ def _lists(array: Any, name: str) -> CodedColumn:
     starts = np.concatenate([[0], np.cumsum(lengths)])
     if holds_vectors(array):
         raise DataError(
-            f"holds vectors of numbers ({kind}), not lists of words",
+            f"holds vectors of numbers ({type_name(kind)}), not lists of words",
             where=f"column '{name}'",
             remedy=f"declare it as a Vector, or leave it out with --ignore {name} (ignore=)",
         )

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from unskew.base.columns import frame_of
 from unskew.base.errors import DataError
-from unskew.base.tables import FrameInMemory, concatenate, read_files, require_columns, sources
+from unskew.base.plain_text import listed
 from unskew.metrics.cell_sums import SUMS as SUMS
 from unskew.metrics.cell_sums import Array, Codes, added_up, values_of
 from unskew.metrics.chunks import DEFAULT_NAMES, Names, chunks
@@ -193,21 +194,16 @@ class Cells:
         return pa.table({**named, **numbers, **same})
 
     @classmethod
-    def from_cells(cls, given: Any) -> Cells:
-        """Return the cells of a table, a data frame or files; what holds no cells is an error."""
-        files = sources(given)
-        where = str(files[0])
-        if isinstance(files[0], FrameInMemory):
-            table = files[0].table
-        else:
-            paths = [file for file in files if not isinstance(file, FrameInMemory)]
-            numbers = (*COUNTS, *SUMS, *RESOLUTION, "fold")
-            table = concatenate(paths, read_files(paths, numbers=numbers))
-        require_columns(
-            [*COUNTS, *(name for name in SUMS if name not in ("rows", *WEIGHTS)), *RESOLUTION],
-            table.column_names,
-            files[0],
-        )
+    def from_cells(cls, frame: Any, where: str = "the data frame") -> Cells:
+        """Return the cells of a table or a data frame; others are an error."""
+        table = frame_of(frame).to_arrow()
+        for name in (*COUNTS, *SUMS[3:], *RESOLUTION):
+            if name not in table.column_names:
+                raise DataError(
+                    f"column '{name}' is missing",
+                    where=where,
+                    remedy=f"name one of the columns that are there: {listed(table.column_names)}",
+                )
         if not len(table):
             raise DataError("the table of cells has no rows", where=where, remedy="look at the query's table")
         return cls._from_table(table, where)

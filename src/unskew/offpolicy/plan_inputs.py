@@ -15,8 +15,8 @@ from scipy.special import expit, logit
 from unskew.base.columns import column_of, frame_of, number_column
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.seeds import stream
-from unskew.base.tables import column_names, read_table
 from unskew.data import Log
+from unskew.data.source import Source, read_table
 from unskew.debias import load_model
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.offpolicy.comparison import compare
@@ -139,7 +139,7 @@ def rows_of_files(first: Path, second: Path, columns: Mapping[str, str], seed: i
             remedy="name user, item, score, outcome or propensity",
         )
     named = {**DEFAULT_COLUMNS, **columns}
-    there = column_names(str(first))
+    there = Source.of(str(first)).names
     if "outcome" not in named and OUTCOME in there:
         named["outcome"] = OUTCOME
     numbers = {key: named[key] for key in ("score", "outcome", "propensity") if key in named}

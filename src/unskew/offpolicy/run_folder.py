@@ -17,7 +17,7 @@ from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.base.files import ROW_FEATURES
 from unskew.data import Category, Log, Rows, Space
 from unskew.data.kinds import TimePart
-from unskew.data.values import Values, arrow_of, values_of
+from unskew.data.values import Values, values_of
 from unskew.debias import Debiaser, load_model
 from unskew.offpolicy.comparison import Comparison, compare
 from unskew.training.saved import SavedFolder
@@ -118,7 +118,7 @@ def with_row_features(model: Debiaser, saved: SavedFolder, log: Log) -> Debiaser
         each.feature.name: Category(each.feature.name) if isinstance(each.feature, TimePart) else each.feature
         for each in encoders
     }
-    return RowScorer(model, {name: values_of(kinds[name], arrow_of(table[name], name)) for name in names})
+    return RowScorer(model, {name: values_of(kinds[name], table[name]) for name in names})
 
 
 def models_of(saved: SavedFolder) -> tuple[str, ...]:

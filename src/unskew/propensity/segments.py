@@ -16,7 +16,7 @@ from unskew.calibration import Calibrator, Multicalibrated
 from unskew.data import Block, Encoders, Log, Rows
 from unskew.data.described import NO_ROWS
 from unskew.data.schema import ROLES_OF_IDS, Role
-from unskew.data.values import Values, arrow_of, values_of
+from unskew.data.values import Values, values_of
 from unskew.training.reader import Asked, Reader, Unseen
 
 CODES, NUMBERS = "segment_codes", "segment_numbers"
@@ -162,9 +162,7 @@ class SegmentReader(Reader):
         asked, table = super().of_frame(frame, user, item, unseen), frame_of(frame)
         assert self.segments.encoders is not None
         given = {
-            each.feature.name: values_of(
-                each.feature, arrow_of(table[each.feature.source], each.feature.source)
-            )
+            each.feature.name: values_of(each.feature, table[each.feature.source])
             for each in self.segments.encoders.of_role("row")
             if each.feature.source in table.columns
         }

@@ -6,15 +6,16 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.plain_text import listed, plain
 from unskew.base.registry import DATASETS
-from unskew.base.tables import is_place
 from unskew.data.datasets.files import under
 from unskew.data.distinct import Pairs
-from unskew.data.source import RowSource, source_of
+from unskew.data.files import is_place
+from unskew.data.source import Source
+from unskew.data.stream import rows_located
 from unskew.data.vocabulary import id_column
 from unskew.run.config import NO_METHOD
 
@@ -30,12 +31,12 @@ GUESSES = {
 """The names by which the columns of ids and outcomes are known, the usual one first."""
 
 
-def source_of_config(config: Config) -> RowSource:
+def source_of_config(config: Config) -> Source:
     """Return the rows of the training log."""
     source = config.data.source
     if not all([source] if isinstance(source, str) else source):
         raise ParameterError("the name of a file is empty", remedy="give a file, a folder or a glob")
-    return source_of(under(config.data.root, source if isinstance(source, str) else list(source)))
+    return Source.of(under(config.data.root, source if isinstance(source, str) else list(source)))
 
 
 def guess_column(role: str, names: Collection[str]) -> str | None:
@@ -91,19 +92,19 @@ def are_files(config: Config) -> bool:
     return "://" in source or is_place(source) or (Path(config.data.root or "") / source).exists()
 
 
-def _space(source: RowSource, columns: dict[str, Any], *, bandit: bool) -> tuple[str, str]:
+def _space(source: Source, columns: dict[str, Any], *, bandit: bool) -> tuple[str, str]:
     """Return the population of some rows, and why it is that one."""
     if bandit:
         return "impressions", "every row was shown"
     if (click := columns["click"]) is not None:
         for batch in source.read([click]).batches():
-            if any(_is_zero(value) for value in pyarrow.compute.unique(batch.column(click)).to_pylist()):
+            if any(map(_is_zero, pc.unique(batch.record.column(click)).to_pylist())):
                 return "impressions", f"column '{plain(click)}' has zeros, so that rows are what was shown"
     user, item = columns["user"], columns["item"]
     pairs = Pairs()
     for batch in source.read([*{user: None, item: None}]).batches():
-        with batch.located():
-            ids = [id_column(batch.column(name), name) for name in (user, item)]
+        with rows_located(batch):
+            ids = [id_column(batch.record.column(name), name) for name in (user, item)]
         if pairs.repeat_with(*ids):
             return "impressions", "pairs of a user and an item repeat"
     return "matrix", "every pair of a user and an item; the listed ones were clicked"

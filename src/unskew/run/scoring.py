@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from unskew.base.columns import frame_of, with_columns
 from unskew.base.errors import DataError, RunFolderError
 from unskew.base.progress import SILENT, Progress
-from unskew.base.tables import Paths, Source, expand_paths
-from unskew.data.file_types import united_schema
+from unskew.data.files import File, Paths, files_of
 from unskew.data.row_files import Target, check_rows_target, rows_writer
-from unskew.data.stream import cast_columns, rows_located, stream, tracked
+from unskew.data.stream import cast_columns, rows_located, stream, tracked, united_schema
 from unskew.debias import Debiaser, load_model
 from unskew.propensity import load_propensity
 from unskew.propensity.propensity import BasePropensity
@@ -72,7 +71,7 @@ def score_pairs(
         Also write how far the members of the model disagree, as in :func:`score`.
     """
     target = check_rows_target(out, overwrite=True) if isinstance(out, str | Path) else out
-    files = expand_paths(pairs)
+    files = files_of(pairs)
     scoring = _Scoring.of(run, method, device, spread=spread)
     numbers = _numbers(scoring.model, scoring.propensity)
     schema = united_schema(files, numbers=numbers)
@@ -83,7 +82,7 @@ def score_pairs(
     )
     present = [name for name in numbers if name in schema.names]
     batches = tracked(stream(files, columns=None, numbers=present), progress, "scoring")
-    number_of: dict[Source, int] = {file: number for number, file in enumerate(files)}
+    number_of: dict[File, int] = {file: number for number, file in enumerate(files)}
     with rows_writer(target, written, plain=SPREAD) as writer:
         for batch in batches:
             kept = cast_columns(batch, schema)

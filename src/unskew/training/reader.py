@@ -19,7 +19,7 @@ from unskew.data import Block, Encoders, Log, Rows, require_log
 from unskew.data.described import NO_ROWS, ROWS_REMEDY
 from unskew.data.encoders import ROLES
 from unskew.data.schema import Role
-from unskew.data.values import Values, arrow_of, values_of
+from unskew.data.values import Values, values_of
 from unskew.data.vocabulary import UNSEEN_CODE, Vocabulary
 
 Unseen = Literal["error", "nan", "other", "average"]
@@ -212,7 +212,7 @@ class Reader:
             for encoder in self.encoders.of_role(role):
                 name = encoder.feature.source
                 if name in table.columns:
-                    given[encoder.feature.name] = values_of(encoder.feature, arrow_of(table[name], name))
+                    given[encoder.feature.name] = values_of(encoder.feature, table[name])
             blocks[role] = self.encoders.block(role, len(codes[0]), given)
         return self._asked(*codes, policy, blocks)
 

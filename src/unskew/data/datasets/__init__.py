@@ -11,11 +11,12 @@ from unskew.base.errors import ParameterError
 from unskew.base.estimator import require_choice
 from unskew.base.progress import SILENT, Progress
 from unskew.base.registry import DATASETS
-from unskew.base.tables import expand_paths, read_table
 from unskew.data import Bag, Number, Wanted
 from unskew.data.datasets.dataset import Dataset, Protocol
 from unskew.data.datasets.synthetic import Truth
+from unskew.data.files import expand_paths
 from unskew.data.read import read_log
+from unskew.data.source import read_table
 
 __all__ = [
     "DATASETS",

@@ -11,7 +11,6 @@ from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require_choice
 from unskew.base.progress import SILENT, Progress
 from unskew.base.registry import register
-from unskew.base.tables import Paths
 from unskew.data import Duplicates, Log, Space, Wanted
 from unskew.data.checks import names_of
 from unskew.data.datasets.dataset import (
@@ -23,8 +22,9 @@ from unskew.data.datasets.dataset import (
     without_leaked_cells,
 )
 from unskew.data.described import AUTO, sources_of, without_auto
+from unskew.data.files import Paths
 from unskew.data.read import CLICK, CONVERSION, LogOptions, cached_log_of, log_of
-from unskew.data.source import RowSource, source_of
+from unskew.data.source import Source
 from unskew.data.two_passes import LogColumns
 from unskew.data.vocabulary import UNSEEN_CODE
 
@@ -120,7 +120,7 @@ def files(
         asked, root = replace(asked, train=root), None
     places = {"train": asked.train, "test": asked.test}
     places |= {"validation": asked.validation, "unbiased": asked.unbiased}
-    sources = {role: source_of(under(root, paths)) for role, paths in places.items() if paths is not None}
+    sources = {role: Source.of(under(root, paths)) for role, paths in places.items() if paths is not None}
     source = sources.pop("train")
     asked = _with_outcomes(asked, source.names)
     absent = _absent(asked, source, sources.values())
@@ -174,7 +174,7 @@ def _with_outcomes(asked: Files, names: Sequence[str]) -> Files:
     return asked
 
 
-def _absent(asked: Files, source: RowSource, held_out: Iterable[RowSource]) -> list[str]:
+def _absent(asked: Files, source: Source, held_out: Iterable[Source]) -> list[str]:
     """Return the columns that ``"auto"`` would take and that held-out files do not have."""
     if asked.features is None or AUTO not in asked.features:
         return []
@@ -198,7 +198,7 @@ def _columns(asked: Files) -> LogColumns:
     )
 
 
-def _held_out(source: RowSource, train: Log, asked: Files) -> Log:
+def _held_out(source: Source, train: Log, asked: Files) -> Log:
     """Read held-out files as the training log was read."""
     is_bandit, shares_ids = asked.known_propensity is not None, asked.unseen == "error"
     population = LogOptions(
