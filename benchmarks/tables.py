@@ -22,7 +22,7 @@ from unskew.debias.losses import cross_entropy
 from unskew.learners import NeuMF
 from unskew.learners.layers import ReplicaEmbedding, tables_of
 from unskew.training import Pass, Sample, Schedule, ShuffledRows, Step, train
-from unskew.training.stateful import Stateful
+from unskew.training.state import Stateful
 
 USERS, ITEMS = 1_000_000, 100_000
 Columns = tuple[Tensor, Tensor, Tensor]

@@ -24,7 +24,8 @@ import pytest
 
 import unskew as us
 from forked import Forked
-from unskew.training.state_files import StateFiles
+from unskew.training import checkpoint
+from unskew.training.state import read_state
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as on POSIX")
 
@@ -59,21 +60,20 @@ def the_command(here: Path, arguments: list[str], milliseconds: int, ends_at: st
     """
     import unskew.report
     from unskew.cli import entry
-    from unskew.training import checkpoint
 
     map_all_logs()
     checkpoint.parse_duration = lambda text: np.timedelta64(milliseconds, "ms")
     # Figures take seconds, and are not trained.
     unskew.report.render_run_report = lambda **told: "<html></html>"
     unskew.report.overview_svg = lambda **told: "<svg/>"
-    write = StateFiles.write
+    write = checkpoint.write_state
 
-    def written(files, name, facts, tensors=None):
-        write(files, name, facts, tensors)
-        if fnmatch(name, ends_at):
+    def written(path, facts, tensors):
+        write(path, facts, tensors)
+        if fnmatch(path.stem, ends_at):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    StateFiles.write = written
+    checkpoint.write_state = written
     os.chdir(here)
     sys.argv = ["unskew", *arguments]
     entry()
@@ -122,20 +122,20 @@ def test_killed_twice_it_goes_on_and_ends_with_the_same_files(here):
     for wanted in ("training-0001-000004", "training-0004-0*"):
         code, _, error = started(here, out, milliseconds=0, ends_at=wanted).ended()
         assert code == -signal.SIGKILL, error
-        assert list(states.glob(f"{wanted}.json"))
+        assert list(states.glob(f"{wanted}.safetensors"))
     code, _, error = started(here, out).ended()
     # Beside it, a line now and then of how far it is.
     assert code == 0, error
     assert f"unskew: going on from {out}.states: " in error
     assert content(here / out) == wanted_files
-    assert [path.name for path in states.iterdir()] == ["job.json"]
-    files = StateFiles(states)
-    files.write("job", {**files.read("job").facts, "status": "saving"})
+    assert [path.name for path in states.iterdir()] == ["job.safetensors"]
+    job = states / "job.safetensors"
+    checkpoint.write_state(job, {**read_state(job).facts, "status": "saving"}, {})
     code, said, error = started(here, out).ended()
     assert code == 0, error
     assert said == f"this job is done: its run is {here / out}\n"
     assert content(here / out) == wanted_files
-    assert files.read("job").facts["status"] == "done"
+    assert read_state(job).facts["status"] == "done"
 
 
 def killed_at_random(start: Callable[[str], Forked], check: Callable[[str], object], takes: float) -> str:
@@ -166,7 +166,7 @@ def test_twenty_random_kills_of_a_run_change_nothing(here):
 
     def check(out: str) -> None:
         assert content(here / out) == wanted
-        assert [path.name for path in (here / f"{out}.states").iterdir()] == ["job.json"]
+        assert [path.name for path in (here / f"{out}.states").iterdir()] == ["job.safetensors"]
 
     print(killed_at_random(lambda out: started(here, out), check, takes))
 

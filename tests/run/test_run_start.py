@@ -110,7 +110,7 @@ def test_a_run_with_a_checkpoint_is_done_when_it_is_saved(yesterday, tmp_path):
     names = {path.name for path in (tmp_path / "states").iterdir()}
     assert {"training-0001-done.json", "training-0003-done.safetensors"} <= names
     result.save(tmp_path / "run")
-    assert [path.name for path in (tmp_path / "states").iterdir()] == ["job.json"]
+    assert [path.name for path in (tmp_path / "states").iterdir()] == ["job.safetensors"]
     for name in ("model.safetensors", "metrics.json", "propensities.parquet", "report.html"):
         assert (tmp_path / "run" / name).read_bytes() == (folder / name).read_bytes(), name
     with pytest.raises(JobDoneError, match=f"this job is done: its run is {tmp_path / 'run'}"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -16,8 +15,9 @@ import torch
 import unskew as us
 from unskew.base.errors import CheckpointWarning, ParameterError, RunFolderError
 from unskew.debias import Debiaser
+from unskew.training import checkpoint
 from unskew.training.checkpoint import Checkpoint
-from unskew.training.state_files import DamagedStateError, StateFiles
+from unskew.training.state import DamagedStateError, read_state
 
 SMALL = us.NeuMF(dim=2, layers=(4,), dropout=0.3)
 
@@ -38,8 +38,7 @@ class Killing(Checkpoint):
         self.states += 1
         if dies and self.before:
             # Half of what is written to disk, as a kill leaves it.
-            (self.folder / f".{name}.safetensors.partial").write_bytes(b"half")
-            (self.folder / f"{name}.safetensors").write_bytes(b"whole, but nothing says so")
+            (self.folder / f".{name}.partial").write_bytes(b"half")
             raise KilledError
         written = super().write(name, facts, tensors)
         if dies:
@@ -203,7 +202,7 @@ def test_a_finished_checkpoint_holds_no_states_and_begins_anew(tmp_path, log):
     with Checkpoint(tmp_path / "c", every=0):
         fit_ips(log)
         assert len(list((tmp_path / "c").iterdir())) > 1
-    assert [path.name for path in (tmp_path / "c").iterdir()] == ["job.json"]
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["job.safetensors"]
     with Checkpoint(tmp_path / "c", every=0):
         # Other data than before: nothing of it is left to differ.
         us.Naive(learner=us.MF(dim=2), epochs=1).fit(log, device="cpu")
@@ -212,35 +211,33 @@ def test_a_finished_checkpoint_holds_no_states_and_begins_anew(tmp_path, log):
 def interrupted(folder, fit, log, at=3):
     with pytest.raises(KilledError), Killing(folder, at=at):
         fit(log)
-    return StateFiles(folder)
+    return sorted(folder.glob("training-*"))
 
 
-@pytest.mark.parametrize("damage", ["cut tensors", "changed tensors", "cut facts", "changed facts", "gone"])
+@pytest.mark.parametrize("damage", ["cut", "changed tensors", "changed facts"])
 def test_a_damaged_state_is_left_out_and_the_one_before_is_used(tmp_path, log, damage):
     wanted = bits(fit_ips(log), log)
-    files = interrupted(tmp_path, fit_ips, log)
-    *_, earlier, last = files.names("training-")
-    path = tmp_path / f"{last}{'.json' if 'facts' in damage else '.safetensors'}"
-    content = bytearray(path.read_bytes())
-    if damage == "gone":
-        path.unlink()
-    elif "cut" in damage:
-        path.write_bytes(content[:-20])
+    *_, earlier, last = interrupted(tmp_path, fit_ips, log)
+    content = bytearray(last.read_bytes())
+    if damage == "cut":
+        del content[-20:]
     else:
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
+        content[-20 if damage == "changed tensors" else content.index(b"epoch") + 9] ^= 1
+    last.write_bytes(content)
     with pytest.raises(DamagedStateError):
-        files.read(last)
-    assert files.read(earlier).facts["epoch"] >= 0
-    with pytest.warns(CheckpointWarning, match=f"{last}.* it is left out"), Checkpoint(tmp_path):
+        read_state(last)
+    assert read_state(earlier).facts["epoch"] >= 0
+    with pytest.warns(CheckpointWarning, match=f"{last.name}.* it is left out"), Checkpoint(tmp_path):
         found = bits(fit_ips(log), log)
     assert_same(found, wanted)
 
 
 def test_a_damaged_job_is_an_error(tmp_path, log):
     interrupted(tmp_path, fit_ips, log)
-    (tmp_path / "job.json").write_text("{}")
-    with pytest.raises(RunFolderError, match=r"is damaged: job.json was changed. To fix: remove the folder"):
+    (tmp_path / "job.safetensors").write_bytes(b"{}")
+    with pytest.raises(
+        RunFolderError, match=r"is damaged: job.safetensors cannot be read. To fix: remove the"
+    ):
         Checkpoint(tmp_path).open()
 
 
@@ -311,7 +308,7 @@ def test_a_full_disk_is_a_warning_and_training_goes_on(tmp_path, log, monkeypatc
         raise OSError(28, "No space left on device")
 
     with Checkpoint(tmp_path, every=0):
-        monkeypatch.setattr("unskew.training.state_files.write_tensors", full)
+        monkeypatch.setattr("unskew.training.state.write_tensors", full)
         with pytest.warns(CheckpointWarning, match=r"\(No space left on device\); training goes on"):
             found = bits(fit_ips(log), log)
         monkeypatch.undo()
@@ -327,21 +324,21 @@ def test_a_run_is_saved_though_its_checkpoint_can_no_longer_say_so(tmp_path, log
         fit_ips(log)
     if what == "a full disk":
         # Until the states are gone.
-        plain = StateFiles.write
+        plain = checkpoint.write_state
 
-        def full(files, *given):
-            if len(files.names("")) > 1:
+        def full(path, *given):
+            if len(list(path.parent.iterdir())) > 1:
                 raise OSError(28, "No space left on device")
-            plain(files, *given)
+            plain(path, *given)
 
-        monkeypatch.setattr(StateFiles, "write", full)
+        monkeypatch.setattr(checkpoint, "write_state", full)
     else:
         shutil.rmtree(folder)
     with pytest.warns(CheckpointWarning, match="cannot be written"), journal.saving(out):
         out.mkdir()
     assert out.is_dir()
     if what == "a full disk":
-        assert StateFiles(folder).read("job").facts["status"] == "done"
+        assert read_state(folder / "job.safetensors").facts["status"] == "done"
 
 
 def test_no_state_is_written_before_it_is_time(tmp_path, log):
@@ -388,8 +385,6 @@ def test_on_a_gpu_captured_steps_go_on_to_the_same_weights_but_for_rounding(tmp_
 def test_a_checkpoint_says_how_far_its_job_had_got(log, tmp_path):
     with pytest.raises(KilledError), Killing(tmp_path, at=5):
         fit_tower(log)
-    checkpoint = Checkpoint(tmp_path)
-    done = len([*tmp_path.glob("training-*-done.json")])
-    assert done == 1
-    last = json.loads(max(tmp_path.glob("training-0002-0*.json")).read_text())["facts"]
-    assert checkpoint.so_far == f"1 training done, 'escm2-dr' at epoch {last['epoch'] + 1}"
+    assert len([*tmp_path.glob("training-*-done.*")]) == 1
+    last = read_state(max(tmp_path.glob("training-0002-0*"))).facts
+    assert Checkpoint(tmp_path).so_far == f"1 training done, 'escm2-dr' at epoch {last['epoch'] + 1}"

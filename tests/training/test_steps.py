@@ -22,7 +22,7 @@ from unskew.training import (
     loop,
     steps,
 )
-from unskew.training.stateful import restore, result_parts, tensors_of
+from unskew.training.state import restore, result_parts, tensors_of
 from unskew.training.steps import CapturedSteps, EagerSteps
 
 SEEDS = (3, 8)

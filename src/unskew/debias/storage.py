@@ -29,7 +29,7 @@ from unskew.training.saved import (
     write_config,
     write_inputs,
 )
-from unskew.training.state_files import write_tensors
+from unskew.training.state import write_tensors
 
 WEIGHTS = "model.safetensors"
 RECALIBRATION = "recalibration.json"

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -28,20 +28,19 @@ from unskew.base.errors import CheckpointWarning, RunFolderError
 from unskew.base.estimator import require
 from unskew.base.files import LEFT_BY_SYSTEMS, RUN, Lock
 from unskew.data.splitting import parse_duration
-from unskew.training.state_files import FACTS, PARTIAL, TENSORS, DamagedStateError, SavedState, StateFiles
+from unskew.training.state import PARTIAL, DamagedStateError, SavedState, read_state, write_state
 
-FORMAT = 2
+FORMAT = 3
 """Raised when a folder of an earlier version can no longer be read."""
 
-JOB = "job"
+STATE = ".safetensors"
+JOB = f"job{STATE}"
 """The state that says whose checkpoint a folder is."""
 
 EVERY = "5m"
 ANEW = "remove the folder, or give another, to start anew"
 LONGEST = 60
 """Characters up to which a value that differs is shown; a digest, say, tells a person nothing."""
-
-Value = TypeVar("Value")
 
 Status = Literal["running", "saving", "done"]
 
@@ -95,18 +94,12 @@ class Checkpoint:
             parse_duration(every) / np.timedelta64(1, "s") if isinstance(every, str) else float(every)
         )
         require(self.seconds >= 0, f"every must not be negative, not {every}", "give 5m, for example")
-        self.files = StateFiles(self.folder)
         self.goes_on = False
         self._lock: Lock | None = None
         self._about: dict[str, Any] = {}
         self._calls = 0
         self._saved_at = 0.0
         self._tokens: list[Token[Checkpoint | None]] = []
-
-    @classmethod
-    def of(cls, given: Checkpoint | str | Path) -> Checkpoint:
-        """Return a checkpoint as it is, or that of a folder."""
-        return given if isinstance(given, Checkpoint) else cls(given)
 
     # The folder.
 
@@ -146,23 +139,23 @@ class Checkpoint:
         """Begin a job or go on with it; the place of its run if it is done."""
         self._take()
         try:
-            self.files.clean()
+            self._clean()
             self._calls, self._saved_at, self.goes_on = 0, time.monotonic(), False
-            found = self._job()
-            differs = None if found is None else difference(found["about"], self._about)
-            if found is not None and differs is None and _is_run(found["out"]):
-                return str(found["out"])
-            if found is not None and found["status"] != "done":
-                if differs is not None:
-                    raise RunFolderError(
-                        f"is the checkpoint of another job: {differs}",
-                        where=str(self.folder),
-                        remedy=f"repeat the job as it was, or {ANEW}",
-                    )
+            job = self._job()
+            differs = None if job is None else difference(job["about"], self._about)
+            if job is not None and differs is None and job["out"] and RUN.marks(Path(job["out"])):
+                return str(job["out"])
+            if job is None or job["status"] == "done":
+                self._remove_states()
+                self._write_job("running")
+            elif differs is not None:
+                raise RunFolderError(
+                    f"is the checkpoint of another job: {differs}",
+                    where=str(self.folder),
+                    remedy=f"repeat the job as it was, or {ANEW}",
+                )
+            else:
                 self.goes_on = True
-                return None
-            self._remove_states()
-            self._write_job("running")
         except BaseException:
             self.close()
             raise
@@ -193,14 +186,18 @@ class Checkpoint:
     def so_far(self) -> str:
         """Return how far the job had got, in words: trainings that are done, and the epoch of the one that
         ran."""
-        states = self.files.names("training-")
-        done = {name.rpartition("-")[0] for name in states if name.endswith("-done")}
-        running = [name for name in states if name.rpartition("-")[0] not in done]
+        states = self.files("training-")
+        done = {path.stem.rpartition("-")[0] for path in states if path.stem.endswith("-done")}
+        running = [path for path in states if path.stem.rpartition("-")[0] not in done]
         words = f"{len(done)} training{'' if len(done) == 1 else 's'} done"
         with suppress(DamagedStateError, LookupError):
-            facts = self.files.facts(running[-1])
+            facts = read_state(running[-1]).facts
             return f"{words}, '{facts['about']['trains']}' at epoch {facts['epoch'] + 1}"
         return words
+
+    def files(self, start: str = "") -> list[Path]:
+        """Return the files of states whose names begin so, in order."""
+        return sorted(self.folder.glob(f"{start}*{STATE}"))
 
     def wrote(self, out: Path) -> bool:
         """Return whether a run folder may be the one that the job of this checkpoint left.
@@ -210,8 +207,8 @@ class Checkpoint:
 
         def recorded() -> bool:
             with suppress(DamagedStateError):
-                found = self.files.read(JOB).facts
-                return found.get("status") in ("saving", "done") and found.get("out") == _absolute(out)
+                found = read_state(self.folder / JOB).facts
+                return found.get("status") in ("saving", "done") and found.get("out") == os.path.abspath(out)
             return False
 
         return bool(processes.exchange(lambda: (recorded(), {}))[0][0])
@@ -222,8 +219,8 @@ class Checkpoint:
             there = {path.name for path in self.folder.iterdir()} - LEFT_BY_SYSTEMS
         except OSError as error:
             raise self._unwritable(error) from error
-        others = [name for name in there if not name.endswith((FACTS, TENSORS, PARTIAL))]
-        if others or (JOB + FACTS not in there and any(not name.endswith(PARTIAL) for name in there)):
+        whole = [name for name in there if not name.endswith(PARTIAL)]
+        if whole and (JOB not in whole or any(not name.endswith(STATE) for name in whole)):
             raise RunFolderError(
                 "is a folder with other things in it", where=str(self.folder), remedy="choose another folder"
             )
@@ -238,10 +235,10 @@ class Checkpoint:
 
     def _job(self) -> Mapping[str, Any] | None:
         """Return what the folder says of its job; None where it is new."""
-        if not (self.folder / (JOB + FACTS)).exists():
+        if not (self.folder / JOB).exists():
             return None
         try:
-            found = self.files.read(JOB).facts
+            found = read_state(self.folder / JOB).facts
         except DamagedStateError as error:
             raise RunFolderError(f"is damaged: {error}", where=str(self.folder), remedy=ANEW) from error
         if found.get("format") != FORMAT:
@@ -255,7 +252,9 @@ class Checkpoint:
     def _write_job(self, status: Status, out: Path | None = None) -> None:
         facts = {"format": FORMAT, "about": self._about, "status": status}
         try:
-            self.files.write(JOB, {**facts, "out": None if out is None else _absolute(out)})
+            write_state(
+                self.folder / JOB, {**facts, "out": None if out is None else os.path.abspath(out)}, {}
+            )
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -282,10 +281,15 @@ class Checkpoint:
         self._try_to_write_job("done", place)
 
     def _remove_states(self) -> None:
-        for name in self.files.names(""):
-            if name != JOB:
-                self.files.remove(name)
-        self.files.clean()
+        for path in self.files():
+            if path.name != JOB:
+                path.unlink(missing_ok=True)
+        self._clean()
+
+    def _clean(self) -> None:
+        """Remove what a process that was killed left half done."""
+        for path in self.folder.glob(f".*{PARTIAL}"):
+            path.unlink(missing_ok=True)
 
     # In effect.
 
@@ -343,20 +347,15 @@ class Checkpoint:
 
     def write(self, name: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
         """Write a state of a training; False, with a warning, where it cannot be written."""
-        written = self._try_to_write(name, facts, tensors)
-        self._saved_at = time.monotonic()
-        return written
-
-    def _try_to_write(
-        self, name: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
-    ) -> bool:
         try:
-            self.files.write(name, facts, tensors)
+            write_state(self.folder / name, facts, tensors)
         except OSError as error:
-            self.files.clean()
+            self._clean()
             # A full disk is no reason to lose hours of training.
             self.warn(f"no checkpoint can be written ({error.strerror}); training goes on without")
             return False
+        finally:
+            self._saved_at = time.monotonic()
         return True
 
     def warn(self, what: str) -> None:
@@ -371,7 +370,7 @@ class Call:
         self._checkpoint = checkpoint
         self._about = about
         self._start = f"training-{number:04d}-"
-        self._done = f"{self._start}done"
+        self._done = f"{self._start}done{STATE}"
         self._saves = 0
 
     @property
@@ -381,23 +380,23 @@ class Call:
 
     def done(self) -> SavedState | None:
         """Return what it left, if it is done."""
-        return self._read(self._done) if self._done in self._names() else None
+        path = self._checkpoint.folder / self._done
+        return self._read(path) if path.exists() else None
 
     def latest(self) -> SavedState | None:
-        """Its last state that is whole, if it was running."""
-        for name in reversed(self._names()):
-            self._saves = max(self._saves, _number(name))
-            state = None if name == self._done else self._read(name)
-            if state is not None:
-                return state
-        return None
+        """Return its last state that is whole, if it was running."""
+        running = [path for path in self._states() if path.name != self._done]
+        if running:
+            self._saves = int(running[-1].stem.rpartition("-")[2])
+        states = (self._read(path) for path in reversed(running))
+        return next((state for state in states if state is not None), None)
 
     def save(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Keep a state, and the one before it in case that this one is damaged."""
         self._saves += 1
-        if self._write(f"{self._start}{self._saves:06d}", facts, tensors):
-            for name in self._names()[:-2]:
-                self._checkpoint.files.remove(name)
+        if self._write(f"{self._start}{self._saves:06d}{STATE}", facts, tensors):
+            for path in self._states()[:-2]:
+                path.unlink(missing_ok=True)
 
     def finish(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Keep what the training left; its states on the way are no longer needed."""
@@ -406,19 +405,19 @@ class Call:
 
     def drop(self, keep: str | None = None) -> None:
         """Remove its states."""
-        for name in self._names():
-            if name != keep:
-                self._checkpoint.files.remove(name)
+        for path in self._states():
+            if path.name != keep:
+                path.unlink(missing_ok=True)
 
-    def _names(self) -> list[str]:
-        return self._checkpoint.files.names(self._start)
+    def _states(self) -> list[Path]:
+        return self._checkpoint.files(self._start)
 
     def _write(self, name: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
         return self._checkpoint.write(name, {"about": self._about, **facts}, tensors)
 
-    def _read(self, name: str) -> SavedState | None:
+    def _read(self, path: Path) -> SavedState | None:
         try:
-            state = self._checkpoint.files.read(name)
+            state = read_state(path)
         except DamagedStateError as error:
             self._checkpoint.warn(f"{error}: it is left out, and training goes on from before it")
             return None
@@ -457,16 +456,3 @@ def flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]
             yield from flat(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
-
-
-def _number(name: str) -> int:
-    last = name.rpartition("-")[2]
-    return int(last) if last.isdecimal() else 0
-
-
-def _absolute(out: Path) -> str:
-    return os.path.abspath(out)
-
-
-def _is_run(out: str | None) -> bool:
-    return out is not None and Path(out).is_dir() and RUN.marks(Path(out))

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -20,10 +19,9 @@ from unskew.training.checkpoint import Call, checkpoint_in_effect
 from unskew.training.dense_adam import DenseAdam
 from unskew.training.row_adam import RowAdam, is_lazy, rows_table
 from unskew.training.samplers import Sampler
-from unskew.training.stateful import Parts, Stateful, copy_back, restore, result_parts, tensors_of, under
+from unskew.training.state import Parts, Stateful, copy_back, restore, result_parts, tensors_of, under
 from unskew.training.steps import (
     START,
-    After,
     CapturedSteps,
     EagerSteps,
     Optimiser,
@@ -143,9 +141,8 @@ def train(
         return History(**done.facts["history"])
     try:
         with _matrix_products():
-            history = _train(
-                networks, passes, schedule, replicas, validate, tracker, result, call, keeps_start
-            )
+            training = _Training(networks, passes, schedule, replicas, validate, tracker, call)
+            history = training.run(result, keeps_start=keeps_start)
     except torch.cuda.OutOfMemoryError:
         # Smaller groups of replicas come in its place.
         if checkpoint is not None and call is not None:
@@ -173,149 +170,147 @@ def _about(
     }
 
 
-def _train(
-    networks: Mapping[str, nn.Module],
-    passes: Sequence[Pass[Sampler]],
-    schedule: Schedule,
-    replicas: int,
-    validate: Callable[[], Tensor] | None,
-    tracker: Tracker,
-    result: Parts,
-    call: Call | None,
-    keeps_start: bool,
-) -> History:
-    batch_rows = max(each.sampler.batch_rows for each in passes)
-    optimisers = {name: adam(network, name, schedule, batch_rows) for name, network in networks.items()}
-    on_gpu = _device(networks).type == "cuda"
-    eager = [EagerSteps(each.steps, optimisers) for each in passes]
-    executors: list[EagerSteps | CapturedSteps]
-    executors = [CapturedSteps(each) if on_gpu else each for each in eager]
-    history = History()
-    # Of one epoch there is nothing to choose.
-    selects = validate is not None and schedule.patience is not None and (schedule.epochs > 1 or keeps_start)
-    keeper = BestWeights(networks, replicas) if selects else None
-    parts = {**result, **{f"optimiser/{name}": each for name, each in optimisers.items()}}
-    parts |= {} if keeper is None else {"best": keeper}
-    place, position = (0, 0), START
-    if call is not None and (resumed := _resumed(call, parts, _device(networks))) is not None:
-        place, position, history = resumed
-        tracker.go_on(place[0])
-    elif keeps_start and keeper is not None and validate is not None:
-        with evaluating(networks.values()):
-            value = validate()
-        _require_finite(value, "validation", -1, keeper)
-        keeper.offer(value, -1)
-        history.start = value.tolist()
-    if keeper is not None:
-        tracker.may_end(_least_left(history, schedule))
-    for epoch in range(place[0], schedule.epochs):
-        for number, (each, executor) in enumerate(zip(passes, executors, strict=True)):
-            if (epoch, number) < place:
-                continue
-            start = position if (epoch, number) == place else START
-            if each.before is not None and start is START:
-                with evaluating(networks.values()):
-                    each.before()
-            for network in networks.values():
-                network.train()
-            saves = None if call is None else partial(_save, call, parts, history, epoch, number)
-            watch = _Watched(tracker, each.sampler, epoch, number, len(passes), start.taken, saves)
-            losses = executor.run(each.sampler, epoch, start, watch)
-            watch.end(losses)
-            for network in networks.values():
-                settle(network)
-            for name, loss in losses.items():
-                _require_finite(loss, name, epoch, keeper)
-                _record(loss, history.train.setdefault(name, []), keeper)
-        if validate is not None:
-            with evaluating(networks.values()):
-                value = validate()
-            _require_finite(value, "validation", epoch, keeper)
-            _record(value, history.validation, keeper)
-            tracker.observe(0.0, 0, {"validation": float(value.mean())})
-            if keeper is not None:
-                keeper.offer(value, epoch)
-        tracker.advance()
-        if keeper is not None:
-            tracker.may_end(_least_left(history, schedule))
-        if keeper is not None and keeper.exhausted(schedule.patience or 0):
-            break
-    tracker.finish()
-    for network in networks.values():
-        # As large as the weights, and of no more use.
-        network.zero_grad(set_to_none=True)
-    history.best_epoch = [schedule.epochs - 1] * replicas if keeper is None else keeper.put_back()
-    return history
-
-
-def _device(networks: Mapping[str, nn.Module]) -> torch.device:
-    return next(p.device for network in networks.values() for p in network.parameters())
-
-
-def _resumed(
-    call: Call, parts: Parts, device: torch.device
-) -> tuple[tuple[int, int], Position, History] | None:
-    """Bring all parts back to the last state of a training that was running; return how far it was.
-
-    That is the epoch and the number of the pass, the position in the pass, and the history.
-    """
-    saved = call.latest()
-    if saved is None:
-        return None
-    restore(parts, saved.tensors)
-    facts = saved.facts
-    sums = {name: total.to(device) for name, total in under(saved.tensors, "sums/").items()}
-    position = Position(facts["block"], facts["step"], facts["taken"], sums)
-    return (facts["epoch"], facts["pass"]), position, History(**facts["history"])
-
-
-def _save(call: Call, parts: Parts, history: History, epoch: int, number: int, at: Position) -> None:
-    """Write a state for the checkpoint between two steps, where it is time for one."""
-    if call.is_due:
-        place = {"epoch": epoch, "pass": number, "block": at.block, "step": at.step, "taken": at.taken}
-        sums = {f"sums/{name}": total for name, total in at.sums.items()}
-        call.save({"history": history.to_dict(), **place}, {**tensors_of(parts), **sums})
-
-
-class _Watched:
-    """Between two steps: the state for a checkpoint, and every few seconds a word on how far a pass is."""
+class _Training:
+    """One training: its optimisers, its best weights, and how far it is."""
 
     def __init__(
         self,
+        networks: Mapping[str, nn.Module],
+        passes: Sequence[Pass[Sampler]],
+        schedule: Schedule,
+        replicas: int,
+        validate: Callable[[], Tensor] | None,
         tracker: Tracker,
-        sampler: Sampler,
-        epoch: int,
-        number: int,
-        passes: int,
-        taken: int,
-        saves: After | None,
+        call: Call | None,
     ) -> None:
-        self._tracker, self._sampler, self._saves = tracker, sampler, saves
-        self._epoch, self._number, self._passes = epoch, number, passes
-        self._told, self._taken, self._next = taken, taken, time.monotonic() + SECONDS_BETWEEN_WORDS
+        self.networks, self.passes, self.schedule, self.replicas = networks, passes, schedule, replicas
+        self.validate, self.tracker, self.call = validate, tracker, call
+        batch_rows = max(each.sampler.batch_rows for each in passes)
+        self.optimisers = {name: adam(each, name, schedule, batch_rows) for name, each in networks.items()}
+        self.device = next(weight.device for each in networks.values() for weight in each.parameters())
+        self.history = History()
+        self.keeper: BestWeights | None = None
+        self.parts: Parts = {}
 
-    def __call__(self, position: Position) -> None:
-        """Note how many steps of the pass are done."""
-        if self._saves is not None:
-            self._saves(position)
-        self._taken = position.taken
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + SECONDS_BETWEEN_WORDS
-            part = (self._number + position.taken / max(self._sampler.steps, 1)) / self._passes
-            self._tell(part, {name: total / position.taken for name, total in position.sums.items()})
+    def run(self, result: Parts, *, keeps_start: bool) -> History:
+        """Train from the start, or from where a checkpoint has it, to the end."""
+        schedule = self.schedule
+        # With one epoch, early stopping does nothing.
+        if (
+            self.validate is not None
+            and schedule.patience is not None
+            and (schedule.epochs > 1 or keeps_start)
+        ):
+            self.keeper = BestWeights(self.networks, self.replicas)
+        optimisers = {f"optimiser/{name}": each for name, each in self.optimisers.items()}
+        self.parts = {**result, **optimisers, **({} if self.keeper is None else {"best": self.keeper})}
+        first, position = self._begin(keeps_start=keeps_start)
+        eager = [EagerSteps(each.steps, self.optimisers) for each in self.passes]
+        executors = [CapturedSteps(each) if self.device.type == "cuda" else each for each in eager]
+        self._tell_least_left()
+        for epoch in range(first[0], schedule.epochs):
+            for number, executor in enumerate(executors):
+                if (epoch, number) >= first:
+                    self._pass(executor, epoch, number, position if (epoch, number) == first else START)
+            self._validated(epoch)
+            self.tracker.advance()
+            self._tell_least_left()
+            if self.keeper is not None and self.keeper.exhausted(schedule.patience or 0):
+                break
+        self.tracker.finish()
+        for network in self.networks.values():
+            # As large as the weights, and of no more use.
+            network.zero_grad(set_to_none=True)
+        last = [schedule.epochs - 1] * self.replicas
+        self.history.best_epoch = last if self.keeper is None else self.keeper.put_back()
+        return self.history
 
-    def end(self, losses: Mapping[str, Tensor]) -> None:
-        """Tell the losses at the end of the pass."""
-        self._tell((self._number + 1) / self._passes, losses)
+    def _begin(self, *, keeps_start: bool) -> tuple[tuple[int, int], Position]:
+        """Return the epoch and the pass to begin with, and where in it, by the state of a checkpoint."""
+        state = None if self.call is None else self.call.latest()
+        if state is not None:
+            restore(self.parts, state.tensors)
+            sums = {name: total.to(self.device) for name, total in under(state.tensors, "sums/").items()}
+            facts = state.facts
+            self.history = History(**facts["history"])
+            self.tracker.go_on(facts["epoch"])
+            position = Position(facts["block"], facts["step"], facts["taken"], sums)
+            return (facts["epoch"], facts["pass"]), position
+        if keeps_start and self.keeper is not None:
+            value = self._validation_loss(-1)
+            self.keeper.offer(value, -1)
+            self.history.start = value.tolist()
+        return (0, 0), START
 
-    def _tell(self, part: float, losses: Mapping[str, Tensor]) -> None:
-        rows = (self._taken - self._told) * self._sampler.batch_rows
-        self._told = self._taken
-        figures: dict[str, float] = {"epoch": self._epoch + 1, "step": self._taken}
+    def _pass(self, executor: EagerSteps | CapturedSteps, epoch: int, number: int, start: Position) -> None:
+        """Run one pass of an epoch, and record its losses."""
+        this = self.passes[number]
+        if this.before is not None and start is START:
+            with evaluating(self.networks.values()):
+                this.before()
+        for network in self.networks.values():
+            network.train()
+        told, taken, spoke = start.taken, start.taken, time.monotonic()
+
+        def tell(part: float, losses: Mapping[str, Tensor]) -> None:
+            nonlocal told, spoke
+            rows, told, spoke = (taken - told) * this.sampler.batch_rows, taken, time.monotonic()
+            figures: dict[str, float] = {"epoch": epoch + 1, "step": taken}
+            for name, loss in losses.items():
+                # Of several steps each has its loss; the last is the one to show.
+                figures |= {f"loss_{name}": float(loss.mean()), "loss": float(loss.mean())}
+            self.tracker.observe(min((number + part) / len(self.passes), 1.0), rows, figures)
+
+        def between(at: Position) -> None:
+            nonlocal taken
+            taken = at.taken
+            self._save(epoch, number, at)
+            if time.monotonic() >= spoke + SECONDS_BETWEEN_WORDS:
+                means = {name: total / taken for name, total in at.sums.items()}
+                tell(taken / max(this.sampler.steps, 1), means)
+
+        losses = executor.run(this.sampler, epoch, start, between)
+        tell(1.0, losses)
+        for network in self.networks.values():
+            settle(network)
         for name, loss in losses.items():
-            # Of several steps each has its loss; the last is the one to show.
-            figures |= {f"loss_{name}": float(loss.mean()), "loss": float(loss.mean())}
-        self._tracker.observe(min(part, 1.0), rows, figures)
+            _require_finite(loss, name, epoch, self.keeper)
+            _record(loss, self.history.train.setdefault(name, []), self.keeper)
+
+    def _save(self, epoch: int, number: int, at: Position) -> None:
+        """Write a state for the checkpoint between two steps, where it is time for one."""
+        if self.call is not None and self.call.is_due:
+            place = {"epoch": epoch, "pass": number, "block": at.block, "step": at.step, "taken": at.taken}
+            sums = {f"sums/{name}": total for name, total in at.sums.items()}
+            facts = {"history": self.history.to_dict(), **place}
+            self.call.save(facts, {**tensors_of(self.parts), **sums})
+
+    def _validated(self, epoch: int) -> None:
+        """Record the validation loss of an epoch, and keep the weights that are the best so far."""
+        if self.validate is None:
+            return
+        value = self._validation_loss(epoch)
+        _record(value, self.history.validation, self.keeper)
+        self.tracker.observe(0.0, 0, {"validation": float(value.mean())})
+        if self.keeper is not None:
+            self.keeper.offer(value, epoch)
+
+    def _validation_loss(self, epoch: int) -> Tensor:
+        assert self.validate is not None
+        with evaluating(self.networks.values()):
+            value = self.validate()
+        _require_finite(value, "validation", epoch, self.keeper)
+        return value
+
+    def _tell_least_left(self) -> None:
+        """Say after how many epochs the training may end: when the last replica has waited long enough."""
+        if self.keeper is None:
+            return
+        patience, start = self.schedule.patience or 0, self.history.start
+        losses = [*([start] if start else ()), *self.history.validation]
+        best = [min(range(len(losses)), key=lambda epoch: line[epoch]) for line in zip(*losses, strict=True)]
+        waited = len(losses) - 1 - max(best) if losses else -1
+        self.tracker.may_end(max(0, patience - waited))
 
 
 @contextmanager
@@ -375,19 +370,6 @@ def _require_finite(loss: Tensor, name: str, epoch: int, keeper: BestWeights | N
             f"the loss '{name}' became {float(loss[replica])} in epoch {epoch} (replica {replica})",
             remedy="lower learning_rate, raise p_min, or check the propensities",
         )
-
-
-def _least_left(history: History, schedule: Schedule) -> int:
-    """Return the epochs after which a training stops at the earliest: when the last replica has waited long
-    enough."""
-    patience, losses = (
-        schedule.patience or 0,
-        [*([history.start] if history.start else ()), *history.validation],
-    )
-    if not losses:
-        return patience + 1
-    best = [min(range(len(losses)), key=lambda epoch: line[epoch]) for line in zip(*losses, strict=True)]
-    return max(0, patience - (len(losses) - 1 - max(best)))
 
 
 def _record(loss: Tensor, lines: list[list[float]], keeper: BestWeights | None) -> None:

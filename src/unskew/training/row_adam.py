@@ -29,7 +29,7 @@ from torch import Tensor
 
 from unskew.learners.layers import ReplicaEmbedding
 from unskew.training.dense_adam import BETA_1, BETA_2, EPSILON, DenseAdam
-from unskew.training.stateful import Parts, Stateful, copy_back, restore, tensors_of
+from unskew.training.state import Parts, Stateful, copy_back, restore, tensors_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Float64, Int

@@ -34,7 +34,7 @@ from unskew.data.distinct import TEXT, as_arrow
 from unskew.data.schema import Role
 from unskew.data.vocabulary import Vocabulary
 from unskew.learners import make_learner
-from unskew.training.state_files import write_tensors
+from unskew.training.state import write_tensors
 
 IDS_AT_ONCE = 1 << 16
 IDS_BUFFER_BYTES = 1 << 20

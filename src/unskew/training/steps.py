@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unskew.base.errors import TrainingError
 from unskew.training.samplers import Sample, Sampler
-from unskew.training.stateful import Stateful
+from unskew.training.state import Stateful
 
 WARM_UP = 3
 """Steps that run eagerly before a capture, as PyTorch asks; they are training steps like all others."""

@@ -1,14 +1,33 @@
-"""Parts of a training that change from step to step, as tensors by name, and back."""
+"""Parts of a training that change from step to step, as tensors by name; and such tensors in files.
+
+A file has plain facts beside its tensors, and a digest of all. It is written beside and moved into place: of
+a process that is killed at any moment nothing is left that could be taken for a state. It is never a pickle.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections.abc import Mapping
-from typing import Protocol
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 from torch import Tensor, nn
 
+from unskew.data.digest import digest_of
 from unskew.learners.noise import Noise
+
+PARTIAL = ".partial"
+"""The end of the name of a file that is being written."""
+
+HEADER = "state"
+"""The entry of a file's metadata with facts and digest."""
 
 
 class Stateful(Protocol):
@@ -89,3 +108,63 @@ class RandomState:
         for number in range(1, len(tensors)):
             if number <= torch.cuda.device_count():
                 torch.cuda.set_rng_state(tensors[str(number)].clone(), number - 1)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: str | None = None) -> None:
+    """Write a file of tensors that whoever may read a new file may read."""
+    path.touch()
+    mode = path.stat().st_mode
+    arrays = {name: each.detach().contiguous().cpu().numpy() for name, each in tensors.items()}
+    try:
+        save_file(arrays, path, None if header is None else {HEADER: header})
+    except SafetensorError as error:
+        # It says what the system said in words.
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        code = int(number[1])
+        raise OSError(code, os.strerror(code), str(path)) from error
+    path.chmod(mode)
+
+
+class DamagedStateError(Exception):
+    """A state that is not what was written; its text says in what way."""
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What was saved of a training, or of a value."""
+
+    facts: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of all of it."""
+        arrays = (part for name, each in sorted(self.tensors.items()) for part in (name, each.numpy()))
+        return digest_of(json.dumps(self.facts, sort_keys=True), *arrays)
+
+
+def write_state(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Save a state; one that is there is replaced."""
+    state = SavedState(facts, {name: each.detach().cpu().contiguous() for name, each in tensors.items()})
+    beside = path.with_name(f".{path.name}{PARTIAL}")
+    write_tensors(beside, state.tensors, json.dumps({"facts": facts, "digest": state.digest}))
+    with beside.open("rb") as file, suppress(OSError):
+        # Some file systems cannot; what a loss of power did is then found out by the digest.
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def read_state(path: Path) -> SavedState:
+    """Return a state as it was written; :class:`DamagedStateError` if it is not."""
+    try:
+        with safe_open(path, "pt") as file:
+            header = json.loads((file.metadata() or {})[HEADER])
+            state = SavedState(header["facts"], {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            whole = state.digest == header["digest"]
+    except (OSError, SafetensorError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise DamagedStateError(f"{path.name} cannot be read") from error
+    if not whole:
+        raise DamagedStateError(f"{path.name} was changed")
+    return state
