@@ -32,7 +32,7 @@ WANTED_MEGABYTES = 700
 READING, COMMAND = "Python that reads the two columns", "unskew audit, with report.html"
 PRINTING = "unskew audit --no-report"
 
-LIMIT = """Of the command's time most goes to the start, not to the rows: loading Python, typer with pydantic,
+LIMIT = """Of the command's time most goes to the start, not to the rows: loading Python, click with pydantic,
 NumPy, pyarrow and SciPy, and numba with the compiled pass; a report loads matplotlib and draws. None of it
 grows with the rows, and all of it holds Python's lock, so that no second thread can hide it. Who wants the
 verdict alone gets it with --no-report."""

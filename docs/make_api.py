@@ -16,16 +16,15 @@ from typing import Any
 
 from import_graph import parsed
 from public_names import SECTIONS, home, names_of
-from typer.testing import CliRunner
 
 import unskew
 from unskew.base import registry
-from unskew.cli.app import app
+from unskew.cli.app import VERBS, command
 
 FOLDER = Path(__file__).with_name("api")
 MOST_PARAMETERS = 6
 """More are cut short: a table is for finding a name, its page for calling it."""
-COLUMNS = "88"
+COLUMNS = 88
 """Width of the help of a verb."""
 
 
@@ -207,17 +206,16 @@ def is_left_out(app: Any, what: str, name: str, obj: Any, skip: bool, options: A
 
 def _command_line() -> str:
     parts = ["# Command line", "", "What `unskew VERB --help` says.", ""]
-    for verb in app.registered_commands:
-        assert verb.callback is not None
-        name = verb.name or verb.callback.__name__
-        said = CliRunner().invoke(
-            app,
-            [name, "--help-all" if "help_all" in inspect.signature(verb.callback).parameters else "--help"],
-            prog_name="unskew",
-            env={"COLUMNS": COLUMNS},
-        )
-        assert said.exit_code == 0, said.output
-        parts += [f"## `unskew {name}`", "", "```text", said.output.strip(), "```", ""]
+    for name in VERBS:
+        verb = command.get_command(None, name)
+        assert verb is not None
+        for parameter in verb.params:
+            # The page has all options, as --help-all.
+            parameter.hidden = False  # type: ignore[attr-defined]
+        with verb.make_context(
+            f"unskew {name}", [], max_content_width=COLUMNS, terminal_width=COLUMNS
+        ) as context:
+            parts += [f"## `unskew {name}`", "", "```text", verb.get_help(context), "```", ""]
     return "\n".join(parts)
 
 

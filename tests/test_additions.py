@@ -138,7 +138,7 @@ def test_a_study_has_them_beside_the_others(with_files, root, tmp_path):
 
 
 def test_a_field_of_the_configuration_is_all_that_an_option_needs():
-    on_the_command_line = {option for each in command.commands["run"].params for option in each.opts}
+    on_the_command_line = {option for each in command.get_command(None, "run").params for option in each.opts}
     for name, (section, field) in FIELDS.items():
         assert f"--{name.replace('_', '-')}" in on_the_command_line
         by_set, schema = us.Config().changed({}), us.Config.model_json_schema()

@@ -10,7 +10,7 @@ import pytest
 from public_names import SECTIONS, names_of
 
 import unskew as us
-from unskew.cli.app import app
+from unskew.cli.app import VERBS
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,8 @@ def test_every_page_of_a_name_is_in_the_contents_of_one_module(pages):
 
 def test_every_verb_is_on_the_page_with_its_options(pages):
     page = pages["command-line.md"]
-    for verb in app.registered_commands:
-        assert f"\n## `unskew {verb.name or verb.callback.__name__}`\n" in page
+    for verb in VERBS:
+        assert f"\n## `unskew {verb}`\n" in page
     assert "Usage: unskew audit [OPTIONS]" in page
     assert "--tolerance" in page
 

@@ -270,7 +270,7 @@ class TestBadArguments:
                 ["--protocol", "fair"],
                 ["--protocol", "must be honest or paper, not 'fair'"],
             ),
-            (["--seeds", "many"], ["Invalid value for '--seeds'"]),
+            (["--seeds", "many"], ["--seeds (evaluation.seeds) must be a whole number, not 'many'"]),
             (["--crossfit", "1"], ["crossfit must be 0 or from 2 to 100 folds, not 1"]),
             (
                 ["--propensity-epochs", "0"],
@@ -279,7 +279,7 @@ class TestBadArguments:
             (["--device", "gpu7"], ["'gpu7' is not a device", "auto, cpu"]),
             (["--out", "notes.txt"], ["notes.txt", "is a file"]),
             (["--out", "notes.txt/run"], ["notes.txt", "cannot write into"]),
-            (["--colour"], ["No such option: --colour", "--help"]),
+            (["--colour"], ["No such option", "--colour", "--help"]),
         ],
     )
     def test_it_is_told_in_one_line_and_nothing_is_left(
@@ -292,9 +292,17 @@ class TestBadArguments:
             assert word in line
         assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
-    @pytest.mark.parametrize("arguments", [["fly"], ["--colour"], ["score"], ["score", "run"]])
-    def test_a_wrong_verb_or_a_missing_argument_is_told(self, capsys, arguments):
-        assert "To fix: see unskew --help" in fails(arguments, capsys)
+    @pytest.mark.parametrize(
+        ("arguments", "remedy"),
+        [
+            (["fly"], "see unskew --help"),
+            (["--colour"], "see unskew --help"),
+            (["score"], "give RUN"),
+            (["score", "run"], "give FILE"),
+        ],
+    )
+    def test_a_wrong_verb_or_a_missing_argument_is_told(self, capsys, arguments, remedy):
+        assert f"To fix: {remedy}" in fails(arguments, capsys)
 
     def test_nothing_asked_is_answered_with_help(self, capsys):
         assert main([]) == 0

@@ -213,7 +213,7 @@ def test_a_panel_is_as_wide_as_a_telephone_and_what_is_wider_is_moved_sideways()
 
 def test_an_audit_without_a_report_loads_no_matplotlib() -> None:
     code = (
-        "import sys, pyarrow as pa, numpy as np, unskew as us, unskew.cli.audit_tables\n"
+        "import sys, pyarrow as pa, numpy as np, unskew as us, unskew.cli.audit\n"
         "p = np.tile([.1, .4], 500); o = np.arange(1000) % 5 == 0\n"
         "us.audit(pa.table({'p': p, 'o': o}), score='p', outcome='o')\n"
         "assert 'matplotlib' not in sys.modules"

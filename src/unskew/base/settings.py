@@ -6,8 +6,8 @@ The options of every verb, and the configuration of a run, are such records.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -49,6 +49,7 @@ def option(
     shown: bool = True,
     group: str = "",
     metavar: str = "",
+    writes: str = "",
     **limits: Any,
 ) -> Any:
     """Declare a field; its help text is the string below it.
@@ -64,18 +65,24 @@ def option(
     group
         The heading in the help.
     metavar
-        What stands for the value in the help; without a leading dash in ``flag`` it is an argument.
+        What stands for the value in the help.
+    writes
+        ``"file"``, ``"folder"`` or ``"rows"`` (either) where the field is a place to write to.
     limits
         Bounds that pydantic checks, such as ``ge=1``.
     """
-    extra: dict[str, Any] = {"flag": flag, "shown": shown, "group": group, "metavar": metavar}
+    extra: dict[str, Any] = {
+        "flag": flag, "shown": shown, "group": group, "metavar": metavar, "writes": writes
+    }  # fmt: skip
     return Field(
         default, description=help, json_schema_extra={k: v for k, v in extra.items() if v != ""}, **limits
     )
 
 
 class Settings(BaseModel):
-    """A frozen record of options."""
+    """A frozen record of options; ``effects`` says which have none with, or without, another one."""
+
+    effects: ClassVar[Mapping[str, str]] = {}
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -93,9 +100,33 @@ class Settings(BaseModel):
             The file that the values come from.
         """
         try:
-            return cls.model_validate(dict(values))
+            record = cls.model_validate(dict(values))
         except ValidationError as error:
             raise refusal(error, cls, name_of, where) from None
+        require_effect(cls.effects, vars(record), record.model_fields_set, lambda name: name_of([name]))
+        return record
+
+
+def require_effect(
+    effects: Mapping[str, str], values: Mapping[str, Any], given: Collection[str], flag: Callable[[str], str]
+) -> None:
+    """Raise for the first option that was given although it has no effect.
+
+    Parameters
+    ----------
+    effects
+        Names that have no effect ``"with NAME"`` or ``"without NAME"``.
+    values
+        All options by their names.
+    """
+    for condition, names in effects.items():
+        word, _, other = condition.partition(" ")
+        if bool(values[other]) == (word == "with"):
+            for name in names.split():
+                if name in given:
+                    raise ParameterError(
+                        f"{flag(name)} has no effect {word} {flag(other)}", remedy="leave it out"
+                    )
 
 
 def refusal(
@@ -119,7 +150,8 @@ def refusal(
     # A field of several types has a problem for each of them.
     same = [each for each in problems if each["loc"][:-1] == first["loc"][:-1]] if len(path) > 1 else [first]
     expected = dict.fromkeys(_expected(each) for each in same if each["input"] is first["input"])
-    problem = f"{name} must be {' or '.join(expected)}, not {first['input']!r}"
+    value = first["input"] if first["type"] in BOUNDS else repr(first["input"])
+    problem = f"{name} must be {' or '.join(expected)}, not {value}"
     return ParameterError(problem, where=where or None, remedy="give another value, or leave it out")
 
 

@@ -17,7 +17,6 @@ from unskew.cli import signals
 
 EXIT_BAD_INPUT = 2
 EXIT_DEFECT = 70
-EXIT_INTERRUPTED = 130
 
 LONGEST_MESSAGE = 2000
 """Characters of the one line that an error is."""
@@ -91,35 +90,28 @@ def _guarded(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    import typer
+    import click
 
     from unskew.base.errors import UnskewError
     from unskew.base.settings import FORMER
     from unskew.cli.app import command
 
-    # typer carries its own click in newer versions and imports it in older ones: the base of its usage
-    # errors is reached the same way in both.
-    usage_error: type[Exception] = typer.BadParameter.__mro__[2]
     try:
         processes.join()
         if not processes.is_writer():
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-        result = command(args=arguments or ["--help"], standalone_mode=False)
-    except typer.Exit as done:
+        with command.make_context("unskew", arguments or ["--help"]) as context:
+            result = command.invoke(context)
+    except click.exceptions.Exit as done:
         result = done.exit_code
-    except typer.Abort:
-        result = EXIT_INTERRUPTED
-    except usage_error as error:
-        message = getattr(error, "format_message", error.__str__)()
+    except click.ClickException as error:
+        message = f"{error.format_message().rstrip('.')}.".replace("?.", "?")
         for old, new in FORMER.items():
-            if f"No such option: --{old}" in message:
+            if f"--{old}" in message:
                 return _fail(f"there is no option --{old}. To fix: use --{new}.")
-        return _fail(f"{message.rstrip('.')}. To fix: see unskew --help, or --help after the verb.")
+        return _fail(f"{message} To fix: see unskew --help, or --help after the verb.")
     except UnskewError as error:
         return _fail(str(error))
-    if result == EXIT_INTERRUPTED:
-        # typer catches an interrupt itself and gives this code without a word.
-        raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
 
 

@@ -1,74 +1,50 @@
-"""The application and its verbs."""
+"""The application and its verbs, each of which is loaded when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from typer.core import TyperGroup
+import click
 
 from unskew import __version__
 from unskew.base import processes
 from unskew.base.errors import ParameterError
-from unskew.cli.audit import audit
-from unskew.cli.compare import compare
-from unskew.cli.export import export
-from unskew.cli.init import init
-from unskew.cli.make_data import make_data
-from unskew.cli.methods import methods
-from unskew.cli.monitor import monitor
-from unskew.cli.plan_random import plan_random
-from unskew.cli.reproduce import reproduce
-from unskew.cli.run import add_run
-from unskew.cli.score import score
-from unskew.cli.serve import serve
-from unskew.cli.settings import config
-from unskew.cli.study import study
-from unskew.cli.verb import add_verb
-from unskew.cli.weights import weights
+from unskew.cli.verb import Verb, verb_of
+
+VERBS = (
+    "init", "run", "audit", "monitor", "weights", "score", "export", "serve", "compare", "plan-random",
+    "methods", "config", "make-data", "reproduce", "study",
+)  # fmt: skip
+"""In the order of the help; each is a function of the module of its name."""
 
 
-class Verbs(TyperGroup):
-    """The list of verbs, as plain text: rich takes a third of the command's time to load."""
+class Application(click.Group):
+    """The verbs."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{**options, "rich_markup_mode": None})
+    def list_commands(self, ctx: click.Context) -> Sequence[str]:  # type: ignore[override]
+        """Return the names of the verbs."""
+        return VERBS
+
+    def get_command(self, ctx: click.Context | None, name: str) -> click.Command | None:
+        """Return a verb, or None."""
+        if name not in VERBS:
+            return None
+        plain = name.replace("-", "_")
+        found: Any = getattr(import_module(f"unskew.cli.{plain}"), plain)
+        return found if isinstance(found, Verb) else verb_of(found, name)
 
 
-app = typer.Typer(
-    name="unskew",
-    cls=Verbs,
-    help="Honest propensities and debiased conversion models for recommenders.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-
-
-def _version(show: bool) -> None:
+def _version(context: click.Context, _: click.Parameter, show: bool) -> None:
     if show:
         print(f"unskew {__version__}")
-        raise typer.Exit
+        context.exit()
 
 
-@app.callback()
-def _common(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-    with_: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--with",
-            metavar="FILE.py",
-            help="Run this file first, to register your own method, calibrator, learner or dataset.",
-        ),
-    ] = None,
-) -> None:
-    """Honest propensities and debiased conversion models for recommenders."""
+@click.pass_context
+def _common(context: click.Context, own_code: Sequence[Path]) -> None:
     verb = context.invoked_subcommand
     if processes.world() > 1 and verb != "run":
         raise ParameterError(
@@ -76,24 +52,36 @@ def _common(
             remedy="start it without torchrun"
             + ("; for larger data use DuckDB or Spark" if verb in ("audit", "weights", "score") else ""),
         )
-    if with_ and verb == "serve":
+    if own_code and verb == "serve":
         # For the process that makes models ready: the one that serves loads no torch.
-        context.obj = tuple(with_)
-    elif with_:
+        context.obj = tuple(own_code)
+    elif own_code:
         from unskew.base.own_code import load_own_code
 
-        for path in with_:
+        for path in own_code:
             load_own_code(path)
 
 
-add_verb(app, init)
-add_run(app)
-OTHERS: tuple[Callable[..., Any], ...] = (
-    *(audit, monitor, weights, score, export, serve, compare, plan_random),
-    *(methods, config, make_data, reproduce, study),
+command = Application(
+    name="unskew",
+    help="Honest propensities and debiased conversion models for recommenders.",
+    callback=_common,
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_version,
+            help="Show the version.",
+        ),
+        click.Option(
+            ["--with", "own_code"],
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="FILE.py",
+            help="Run this file first, to register your own method, calibrator, learner or dataset.",
+        ),
+    ],
 )
-for verb in OTHERS:
-    add_verb(app, verb)
-
-command = typer.main.get_command(app)
-"""The verbs and their options as they are run: made once, since that takes longer than to read a command."""
+"""The command line."""

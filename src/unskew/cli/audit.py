@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
-from unskew.cli.options import OUTPUT, Clip, JsonFile, LogJson, Overwrite, Rows, Seed, write_figures
+from unskew.cli import options as shared
+from unskew.cli.console import Shown, show, verdict_of
 from unskew.cli.verb import refuse
 
 if TYPE_CHECKING:
     from unskew.audit import ActionsResult, AuditResult
 
-EXIT_HEALTHY = 0
-EXIT_MISCALIBRATED = 1
+EXIT_HEALTHY, EXIT_MISCALIBRATED = 0, 1
 
-OF_QUERY = ("by", "time", "boolean_outcome", "fold_by")
+SEGMENTS_SHOWN = 10
+
 COLUMNS, ENGINE = "Columns", "Where the rows are in an engine"
 
 
 class AuditOptions(Settings):
     """The options of ``unskew audit``."""
 
-    files: Rows = ()
+    effects: ClassVar[Mapping[str, str]] = {
+        "with cells": "files actions sql table run",
+        "with sql": "files actions",
+        "without sql": "table run by time boolean_outcome fold_by",
+        "with run": "by time boolean_outcome fold_by",
+        "without by": "time",
+        "with no_report": "out overwrite",
+        "with actions": "outcome weight segment p_min seed out overwrite no_report",
+    }
+
+    files: shared.Rows = ()
     score: str | None = option(None, group=COLUMNS)
     """The column of the propensity, a probability in [0, 1]."""
     outcome: str | None = option(None, group=COLUMNS)
@@ -42,15 +55,15 @@ class AuditOptions(Settings):
     """Largest relative error of the weights that counts as healthy."""
     significance: float = option(0.01, shown=False)
     """Probability that honest scores are called miscalibrated by chance."""
-    p_min: Clip = option("auto", shown=False)
+    p_min: shared.Clip = option("auto", shown=False)
     """The clip whose cost is reported: auto (the least error) or a number."""
-    out: Path | None = option(None, group=OUTPUT)
+    out: Path | None = option(None, group=shared.OUTPUT, writes="folder")
     """The folder to write [audits/FILE, with a number if it exists]."""
-    overwrite: Overwrite = False
-    no_report: bool = option(False, group=OUTPUT)
+    overwrite: shared.Overwrite = False
+    no_report: bool = option(False, group=shared.OUTPUT)
     """Only print, in half the time: write no report and no folder."""
-    json_file: JsonFile = None
-    seed: Seed = 0
+    json_file: shared.JsonFile = None
+    seed: shared.Seed = 0
     sql: str | None = option(None, metavar="ENGINE", group=ENGINE)
     """Print the query that counts the cells of --table where it lies: duckdb, spark, bigquery, snowflake
     or postgres. Its result goes to --cells."""
@@ -69,7 +82,7 @@ class AuditOptions(Settings):
     """With --sql, the outcome is true and false."""
     fold_by: str | None = option(None, shown=False, group=ENGINE)
     """With --sql, count by fold too, of the ids in this column: calibrators are judged on other ids."""
-    log_json: LogJson = None
+    log_json: shared.LogJson = None
 
 
 def audit(options: AuditOptions) -> int:
@@ -80,28 +93,20 @@ def audit(options: AuditOptions) -> int:
     """
     # Read by NumPy when it is loaded. Matrices here have ten columns: a second thread only waits, and loudly.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    _check_source(options)
+    _check(options)
     if options.sql is not None and not options.run:
         print(_query(options))
         return EXIT_HEALTHY
     from unskew.audit import AuditResult
     from unskew.base.files import AUDIT, check_target, whole_folder, write_json
-    from unskew.cli.places import check_outputs, table_files
 
-    if options.no_report:
-        refuse(options, ("out", "overwrite"), "with --no-report, which writes no folder")
-    reports = not options.no_report and options.actions is None
     rows = _rows_of(options)
-    target = options.out or _free_folder(rows[0])
-    if reports:
+    target = None if options.no_report or options.actions else options.out or _free_folder(rows[0])
+    if target is not None:
         check_target(target, overwrite=options.overwrite, kind=AUDIT)
-    check_outputs(
-        {"--json": options.json_file, "--log-json": options.log_json},
-        folders={"--out": target} if reports else {},
-        read=[] if options.run else table_files(rows),
-    )
+    shared.check_outputs(options, read=[] if options.run else shared.table_files(rows), out=target)
     result = _audited(options, rows) if options.actions is None else _audited_actions(options, rows)
-    if isinstance(result, AuditResult) and reports:
+    if isinstance(result, AuditResult) and target is not None:
         from unskew.report.audit_report import render_audit_report
 
         report = render_audit_report(result)
@@ -109,51 +114,29 @@ def audit(options: AuditOptions) -> int:
             (beside / "report.html").write_text(report, encoding="utf-8", errors="replace")
             result.sketch.save(beside / "sketch.npz")
             write_json(beside / AUDIT.marker, result.to_dict())
-    write_figures(options.json_file, result.to_dict())
-    from unskew.cli.audit_tables import print_actions, print_audit
-
-    print_audit(result) if isinstance(result, AuditResult) else print_actions(result)
-    if reports:
+    shared.write_figures(options.json_file, result.to_dict())
+    show(*(_shown(result) if isinstance(result, AuditResult) else _shown_actions(result)))
+    if target is not None:
         print(f"\nThe report: {plain(target / 'report.html')}")
     return EXIT_MISCALIBRATED if result.healthy is False else EXIT_HEALTHY
 
 
-def _check_source(options: AuditOptions) -> None:
+def _check(options: AuditOptions) -> None:
     """Refuse options that have no effect on the kind of rows that are audited."""
-    _required(options, "score")
-    if options.sql is not None or options.cells is not None:
-        if options.files:
-            raise ParameterError(
-                "FILE has no effect with --sql and --cells", remedy="name files by --table, or leave it out"
-            )
-        refuse(options, ("actions",), "with --sql and --cells")
-    else:
-        refuse(options, ("table", "run", *OF_QUERY), "without --sql")
-    if options.sql is not None and not options.run:
+    sql = options.sql is not None
+    for name in ("score", "outcome") if options.actions is None else ("score",):
+        _column(options, name)
+    if sql and not options.run:
         refuse(options, ("json_file", "out", "overwrite", "no_report"), "with --sql, which prints a query")
-    elif options.sql is not None:
-        refuse(options, OF_QUERY, "with --run, which audits all rows together")
-    if options.sql is not None and options.table is None:
+    if sql and options.table is None:
         raise ParameterError("--table is missing", remedy="name the table as the engine knows it, or files")
-    if options.cells is not None:
-        refuse(options, ("sql", "table", "run"), "with --cells, the result of a query")
-    if options.actions is None:
-        _required(options, "outcome")
-    else:
-        refuse(
-            options,
-            ("outcome", "weight", "segment", "p_min", "out", "overwrite", "no_report", "seed"),
-            "with --actions, which audits the probability of showing, and prints alone",
-        )
 
 
-def _required(options: AuditOptions, name: str) -> str:
+def _column(options: AuditOptions, name: str) -> str:
     """Return the name of a column; cells, which have no such columns, have them by the name of the option."""
     column: str | None = getattr(options, name)
-    if column is not None:
-        return column
-    if options.cells is not None:
-        return name
+    if column is not None or options.cells is not None:
+        return column or name
     happened = "whether it happened, or for a bandit log give --actions N"
     what = "probabilities in [0, 1]" if name == "score" else happened
     raise ParameterError(f"--{name} is missing", remedy=f"name the column that says {what}")
@@ -174,8 +157,6 @@ def _query(options: AuditOptions) -> str:
     from unskew.audit.periods import By
     from unskew.audit.sql import cells_query
 
-    if options.by is None and options.time is not None:
-        raise ParameterError("--time has no effect without --by", remedy="give --by day, hour or week")
     columns = options.model_dump(include={"score", "outcome", "weight", "boolean_outcome", "fold_by"})
     by = None if options.by is None else By.of(options.by, options.time)
     return cells_query(str(options.table), **columns, segments=options.segment, by=by, dialect=options.sql)  # type: ignore[arg-type]
@@ -188,17 +169,16 @@ def _audited(options: AuditOptions, rows: list[str]) -> AuditResult:
     from unskew.audit.reading import counted_cells
     from unskew.base.progress import progress_bars
 
-    score, outcome = (_required(options, name) for name in ("score", "outcome"))
-    columns = {"score": score, "outcome": outcome, "weight": options.weight, "segments": options.segment}
+    columns: dict[str, Any] = {name: _column(options, name) for name in ("score", "outcome")}
+    columns |= {"weight": options.weight, "segments": options.segment}
     limits = options.model_dump(include={"tolerance", "significance", "p_min", "seed"})
     if options.run:
         require_runnable(options.sql)  # type: ignore[arg-type]
     if options.run or options.cells is not None:
-        counted = run_query(rows[0], **columns) if options.run else options.cells  # type: ignore[arg-type]
-        result = audit(counted_cells(counted), **columns, **limits)  # type: ignore[arg-type]
-        return replace(result, files=tuple(rows))
+        counted = run_query(rows[0], **columns) if options.run else options.cells
+        return replace(audit(counted_cells(counted), **columns, **limits), files=tuple(rows))
     with progress_bars(log_json=options.log_json) as progress:
-        return audit(rows, **columns, **limits, progress=progress)  # type: ignore[arg-type]
+        return audit(rows, **columns, **limits, progress=progress)
 
 
 def _audited_actions(options: AuditOptions, rows: list[str]) -> ActionsResult:
@@ -213,11 +193,36 @@ def _audited_actions(options: AuditOptions, rows: list[str]) -> ActionsResult:
 
 def _free_folder(first: str) -> Path:
     """Return ``audits/NAME``, or with the first number from 2 on that is free."""
-    from unskew.cli.places import name_of_tables
+    name = shared.name_of_tables(first, "audit")
+    folders = (Path("audits") / f"{name}-{number}" for number in count(2))
+    return next(folder for folder in chain([Path("audits") / name], folders) if not folder.exists())
 
-    name, number = name_of_tables(first, "audit"), 1
-    target = Path("audits") / name
-    while target.exists():
-        number += 1
-        target = target.with_name(f"{name}-{number}")
-    return target
+
+def _shown(result: AuditResult) -> Iterator[Shown]:
+    """Yield the verdict, the figures, the worst segments and the calibrators."""
+    from unskew.report import audit_tables as tables
+
+    yield f"{tables.data_line(result)}\n"
+    yield verdict_of(result)
+    yield tables.figures_table(result)
+    if result.judged_segments:
+        yield tables.segments_table(result, SEGMENTS_SHOWN)
+    if small := len(result.segments) - len(result.judged_segments):
+        yield f"{small:,} of {len(result.segments):,} segments have too few rows to be judged."
+    if result.calibrators:
+        yield tables.calibrators_table(result)
+    if result.repair is not None:
+        yield tables.repair_table(result.repair)
+        yield result.repair.sentence
+    if result.command is not None:
+        yield f"Write the weights: {plain(result.command)}"
+
+
+def _shown_actions(result: ActionsResult) -> Iterator[Shown]:
+    """Yield the verdict on probabilities of showing, and its figures."""
+    from unskew.report.audit_tables import actions_table
+
+    files = result.files[0] if len(result.files) == 1 else f"{len(result.files):,} files"
+    yield f"{files}: {result.rows:,} rows, {result.actions:,} actions\n"
+    yield verdict_of(result)
+    yield actions_table(result)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from unskew.base.settings import Settings, option
-from unskew.cli.options import OUTPUT, Device, JsonFile, Seed, write_figures
+from unskew.cli import options as shared
+from unskew.cli.console import show_findings
 from unskew.cli.verb import refuse
 
 
@@ -31,28 +32,24 @@ class CompareOptions(Settings):
     """Resamples of the bootstrap over users."""
     level: float = option(0.95)
     """Confidence level of intervals and verdicts."""
-    seed: Seed = 0
-    json_file: JsonFile = None
-    markdown: Path | None = option(None, group=OUTPUT)
+    seed: shared.Seed = 0
+    json_file: shared.JsonFile = None
+    markdown: Path | None = option(None, group=shared.OUTPUT, writes="file")
     """Write a table in Markdown to this file."""
-    device: Device = "auto"
+    device: shared.Device = "auto"
 
 
 def compare(options: CompareOptions) -> None:
     """Compare the models of a run on held-out clicks: which is better, by how much and how surely."""
-    from unskew.cli.places import check_outputs, run_files
-
     if options.metric and not any("@" in each for each in options.metric):
         refuse(options, ("slate",), f"on {', '.join(options.metric)}, which rank no slates")
-    check_outputs({"--json": options.json_file, "--markdown": options.markdown}, read=run_files(options.run))
+    shared.check_outputs(options, read=shared.run_files(options.run))
     from unskew.base.files import write_text
     from unskew.offpolicy import compare_run
 
     asked = options.model_dump(exclude={"run", "model", "metric", "json_file", "markdown"})
     comparison = compare_run(options.run, models=options.model, metrics=options.metric or None, **asked)
-    write_figures(options.json_file, comparison.to_dict())
+    shared.write_figures(options.json_file, comparison.to_dict())
     if options.markdown is not None:
         write_text(options.markdown, comparison.to_markdown() + "\n")
-    from unskew.cli.console import print_findings
-
-    print_findings(comparison)
+    show_findings(comparison)

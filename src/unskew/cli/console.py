@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unskew.base.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from unskew.audit.actions import ActionsResult
     from unskew.audit.audit_result import AuditResult
     from unskew.audit.monitor import MonitorResult
+    from unskew.report.table import Table
+
+Shown: TypeAlias = "Table | Text | str"
+"""What is printed."""
 
 LONGEST_LINE = 4000
 """Characters of a line, which may be several sentences."""
@@ -21,9 +26,8 @@ STYLES = {True: "bold green", None: "bold yellow", False: "bold red"}
 
 
 def plain_console(least_width: int = 0) -> Console:
-    """A console that reads no markup and no emoji into what it prints."""
+    """Return a console that reads no markup and no emoji into what it prints."""
     from rich.console import Console
-    from rich.text import Text
 
     class PlainConsole(Console):
         """Every text that is not styled by us passes here, those in the cells of a table too."""
@@ -37,21 +41,25 @@ def plain_console(least_width: int = 0) -> Console:
     return console
 
 
-def print_verdict(console: Console, result: AuditResult | ActionsResult | MonitorResult) -> None:
-    """The headline in its colour, and the verdict."""
+def show(*shown: Shown, dim: bool = False, least_width: int = 0) -> None:
+    """Print tables, each with a line below it, and lines of text."""
+    console = plain_console(least_width)
+    for part in shown:
+        if isinstance(part, str) or not hasattr(part, "rich"):
+            console.print(part, style="dim" if dim else None, soft_wrap=True)
+        else:
+            console.print(part.rich(), "")
+
+
+def verdict_of(result: AuditResult | ActionsResult | MonitorResult) -> Text:
+    """Return the headline in its colour, and the verdict."""
     from rich.text import Text
 
     stop = "" if result.headline.endswith("?") else "."
-    console.print(Text.assemble((f"{result.headline}{stop}", STYLES[result.healthy]), " ", result.verdict))
-    console.print()
+    return Text.assemble((f"{result.headline}{stop}", STYLES[result.healthy]), " ", f"{result.verdict}\n")
 
 
-def print_findings(findings: Any) -> None:
+def show_findings(findings: Any) -> None:
     """Print the tables, the verdicts and the notes of a comparison or a plan."""
-    console = plain_console()
-    for table in findings.tables():
-        console.print(table.rich())
-    for verdict in findings.verdicts:
-        console.print(f"· {verdict}")
-    for note in findings.notes:
-        console.print(f"Note: {note}", style="dim")
+    show(*findings.tables(), *(f"· {verdict}" for verdict in findings.verdicts))
+    show(*(f"Note: {note}" for note in findings.notes), dim=True)

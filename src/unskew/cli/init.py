@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from unskew.base.errors import ParameterError
 from unskew.base.plain_text import listed, plain
 from unskew.base.settings import Settings, option
-from unskew.cli.options import Overwrite
+from unskew.cli import options as shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,21 +32,20 @@ class InitOptions(Settings):
     """The conversion column [guessed by its name]."""
     space: Literal["auto", "matrix", "impressions"] = option("auto")
     """The population, as in unskew run."""
-    out: Path = option(Path("run.toml"), flag="--out -o")
+    out: Path = option(Path("run.toml"), flag="--out -o", writes="file")
     """The file to write."""
-    overwrite: Overwrite = False
+    overwrite: shared.Overwrite = False
 
 
 def init(options: InitOptions) -> None:
     """Look at files, and write a commented run.toml: columns, population, types, time, leaks."""
     from unskew.base.files import write_text
     from unskew.base.progress import progress_bars
-    from unskew.cli.places import check_outputs, table_files
     from unskew.run.config import Config
     from unskew.run.files import complete
     from unskew.run.job import load_dataset
 
-    check_outputs({"--out": options.out}, read=table_files(options.files))
+    shared.check_outputs(options, read=shared.table_files(options.files))
     if options.out.exists() and not options.overwrite:
         raise ParameterError(f"{options.out} is there already", remedy="give --overwrite, or another --out")
     source = options.files[0] if len(options.files) == 1 else options.files

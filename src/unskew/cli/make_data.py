@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 from unskew.base.errors import ParameterError
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
-from unskew.cli.options import JsonFile, Seed, write_figures
+from unskew.cli import options as shared
 
 WORLDS = ("impressions",)
 
@@ -32,7 +32,7 @@ class MakeDataOptions(Settings):
 
     world: str = option(..., flag="argument", metavar="WORLD")
     """The world; impressions is the one there is."""
-    out: Path = option(..., flag="--out -o")
+    out: Path = option(..., flag="--out -o", writes="folder")
     """The folder to write."""
     rows: Count = option(10**6, ge=1)
     """Rows of the log, such as 1e8."""
@@ -42,35 +42,31 @@ class MakeDataOptions(Settings):
     """Items [a hundredth of the rows]."""
     test_rows: Count = option(10**5, ge=0)
     """Rows shown at random, with all conversions."""
-    seed: Seed = 0
+    seed: shared.Seed = 0
     confounding: float = option(0.0)
     """Strength of a hidden taste that drives clicks and conversions."""
     options: tuple[str, ...] = option((), flag="--option")
     """KEY=VALUE for the world, as click_rate=0.02; may be repeated."""
     truth: bool = option(True, flag="--truth/--no-truth")
     """Write the truth beside the log."""
-    json_file: JsonFile = None
+    json_file: shared.JsonFile = None
 
 
 def make_data(asked: MakeDataOptions) -> None:
     """Write a log of impressions with features, a random test set and the truth, as Parquet files."""
     if asked.world not in WORLDS:
         raise ParameterError(f"unknown world {asked.world!r}", remedy=f"use {', '.join(WORLDS)}")
-    from unskew.cli.options import loader_options
-    from unskew.cli.places import check_outputs
-
-    check_outputs({"--json": asked.json_file}, folders={"--out": asked.out})
-    flags = {f"n_{name}": f"--{name}" for name in ("rows", "users", "items")}
-    flags |= {"test_rows": "--test-rows", "seed": "--seed", "confounding": "--confounding"}
+    shared.check_outputs(asked)
 
     from unskew.base.progress import progress_bars
     from unskew.data.datasets.impression_world import ImpressionWorld
     from unskew.data.datasets.impressions import write_world
 
-    options = loader_options(asked.options, ImpressionWorld, flags)
     known = set(ImpressionWorld.__dataclass_fields__)
-    unknown = sorted(set(options) - known)
-    if unknown:
+    flags = {f"n_{name}": f"--{name}" for name in ("rows", "users", "items")}
+    flags |= {"test_rows": "--test-rows", "seed": "--seed", "confounding": "--confounding"}
+    options = shared.loader_options(asked.options, ImpressionWorld, flags)
+    if unknown := sorted(set(options) - known):
         raise ParameterError(
             f"the world has no option {', '.join(unknown)}",
             remedy=f"its options are {', '.join(sorted(known - flags.keys()))}",
@@ -85,12 +81,8 @@ def make_data(asked: MakeDataOptions) -> None:
     )
     with progress_bars() as progress:
         written = write_world(
-            world,
-            asked.out,
-            test_rows=asked.test_rows,
-            truth=asked.truth,
-            progress=progress,
+            world, asked.out, test_rows=asked.test_rows, truth=asked.truth, progress=progress
         )
-    write_figures(asked.json_file, {**written, "folder": str(asked.out)})
+    shared.write_figures(asked.json_file, {**written, "folder": str(asked.out)})
     counted = f"{written['rows']:,} rows in {written['files']:,} files, {written['bytes']:,} bytes"
     print(f"{counted}: {plain(asked.out)}")

@@ -11,7 +11,7 @@ from typing import Any
 from unskew.base.errors import ParameterError
 from unskew.base.registry import METHODS, REGISTRIES
 from unskew.base.settings import Settings, option
-from unskew.cli.console import plain_console
+from unskew.cli.console import show
 
 SECTION = re.compile(r"Parameters\n-+\n(.*?)(?:\n\n\S[^\n]*\n-+\n|\Z)", re.DOTALL)
 """What a docstring says of parameters, up to its next section."""
@@ -35,41 +35,40 @@ def methods(options: MethodsOptions) -> None:
 
     With a NAME, the parameters of what is called so.
     """
-    from rich.table import Table
+    from unskew.report.table import Table
 
     if options.name is not None:
         _show_parameters(options.name)
         return
-    titles = ("name", "paper", "needs", "when to use it")
-    table = Table(*titles, title="Debiasing methods", title_justify="left")
+    rows = []
     for name, method in METHODS.items():
         words = {"propensities": method.needs_propensity, "all of D": method.needs_full_space}
         words[f"imputation {method.imputation}"] = method.imputation is not None
         needs = [word for word, needed in words.items() if needed]
-        table.add_row(name, method.paper, ", ".join(needs) or "clicks alone", method.when)
-    console = plain_console()
-    console.print(table)
+        rows.append((name, method.paper, ", ".join(needs) or "clicks alone", method.when))
+    show(Table("Debiasing methods", ("name", "paper", "needs", "when to use it"), rows, words=4))
     for registry in REGISTRIES:
         if registry is not METHODS:
             plural = re.sub("y$", "ie", registry.kind) + "s"
             names = [*registry, *(WITH_FEATURES if registry.kind == "calibrator" else ())]
-            console.print(f"{plural.capitalize()}: {', '.join(names)}.")
+            show(f"{plural.capitalize()}: {', '.join(names)}.")
 
 
 def _show_parameters(name: str) -> None:
     """Print a table of parameters for each thing of this name."""
-    from rich.table import Column, Table
+    from unskew.report.table import Table
 
-    found = list(_called(name))
-    if not found:
+    things = list(_called(name))
+    if not things:
         raise ParameterError(f"nothing is called {name!r}", remedy="use one of the names of unskew methods")
-    console = plain_console()
-    for part, kind in found:
-        console.print(f"{name} ({part}): {(inspect.getdoc(kind) or '').partition(chr(10))[0]}")
-        table = Table(Column("--set", overflow="fold", min_width=30), "default", "what it is")
-        for key, default, about in _parameters(part, kind):
-            table.add_row(key, default, about)
-        console.print(table)
+    for kind, thing in things:
+        meanings = _described(thing)
+        rows = [
+            (key, default, meanings.get(what, what if " " in what else ""))
+            for key, default, what in _parameters(kind, thing)
+        ]
+        title = f"{name} ({kind}): {(inspect.getdoc(thing) or '').partition(chr(10))[0]}"
+        show(Table(title, ("--set", "default", "what it is"), rows, words=3))
 
 
 def _called(name: str) -> Iterator[tuple[str, Any]]:
@@ -91,28 +90,27 @@ def _called(name: str) -> Iterator[tuple[str, Any]]:
         yield "propensity", Propensity
 
 
-def _parameters(part: str, kind: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield name, default and meaning of each parameter; those with an option of their own by that."""
-    about = _described(kind)
-    if part == "dataset":
+def _parameters(kind: str, thing: Any) -> Iterator[tuple[str, str, str]]:
+    """Yield the option, the default and the name of each parameter."""
+    if kind == "dataset":
         from unskew.data.datasets import SHARED
 
-        for name, each in inspect.signature(kind).parameters.items():
+        for name, parameter in inspect.signature(thing).parameters.items():
             if name not in SHARED:
-                yield f"--option {name}", _plain(each.default), about.get(name, "")
+                yield f"--option {name}", _plain(parameter.default), name
         return
     from unskew.run.parameters import FLAGS, names_of
 
-    made = kind()
+    made = thing()
     for key, flag in FLAGS.items():
-        if key.startswith(f"{part}.") and hasattr(made, key.partition(".")[2]):
-            yield flag, "", about.get(key.partition(".")[2], "")
-    for key in names_of(part, made):
-        path = key.split(".")[1:]
-        owner = reduce(getattr, path[:-1], made)
+        name = key.partition(".")[2]
+        if key.startswith(f"{kind}.") and hasattr(made, name):
+            yield flag, "", name
+    for key in names_of(kind, made):
+        *inner, name = key.split(".")[1:]
+        owner = reduce(getattr, inner, made)
         values = owner.get_params(deep=False) if hasattr(owner, "get_params") else vars(owner)
-        meaning = about.get(path[0], "") if len(path) == 1 else f"of its {path[-2]}"
-        yield key, _plain(values[path[-1]]), meaning
+        yield key, _plain(values[name]), f"of its {inner[-1]}" if inner else name
 
 
 def _plain(value: Any) -> str:
@@ -121,12 +119,12 @@ def _plain(value: Any) -> str:
 
 def _described(kind: Any) -> dict[str, str]:
     """Return the first sentence on each parameter, from the docstrings of a class and of those it extends."""
-    found: dict[str, str] = {}
-    for each in reversed(getattr(kind, "__mro__", (kind,))):
-        section = SECTION.search(inspect.getdoc(each) or "")
-        if each is object or section is None:
+    meanings: dict[str, str] = {}
+    for parent in reversed(getattr(kind, "__mro__", (kind,))):
+        section = SECTION.search(inspect.getdoc(parent) or "")
+        if parent is object or section is None:
             continue
         for names, text in re.findall(r"^(\S[^\n]*)\n((?:    [^\n]*\n?|\n)+)", section[1], re.MULTILINE):
             sentence = re.split(r"(?<=[.;])\s", MARKUP.sub("", " ".join(text.split())))[0].rstrip(";.")
-            found |= dict.fromkeys((name.strip() for name in names.split(",")), sentence)
-    return found
+            meanings |= dict.fromkeys((name.strip() for name in names.split(",")), sentence)
+    return meanings

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
+from unskew.cli import options as shared
 from unskew.cli.audit import COLUMNS, ENGINE, EXIT_HEALTHY, EXIT_MISCALIBRATED
-from unskew.cli.options import OUTPUT, JsonFile, write_figures
-from unskew.cli.verb import refuse
+from unskew.cli.console import show, verdict_of
 
 if TYPE_CHECKING:
     from unskew.audit.monitor_store import MonitorSettings
 
 NAMED = ("score", "outcome", "weight", "segment", "by", "time", "zone", "maturity")
 """Named once, when the store is made."""
-OF_LOOKING = ("tolerance", "significance", "value", "report", "json_file")
+
+SEGMENTS_SHOWN = 10
 
 GENERATOR = '<meta name="generator" content="unskew">'
 """What a report has in its head: no other file is replaced by one."""
@@ -26,6 +28,17 @@ GENERATOR = '<meta name="generator" content="unskew">'
 
 class MonitorOptions(Settings):
     """The options of ``unskew monitor``."""
+
+    effects: ClassVar[Mapping[str, str]] = {
+        "with sql": (
+            "score outcome weight segment by time zone maturity tolerance significance value report json_file"
+            " no_report add files as_of latest"
+        ),
+        "without sql": "table",
+        "with add": "tolerance significance value report json_file",
+        "without add": "files score outcome weight segment by time zone maturity as_of latest",
+        "with no_report": "report",
+    }
 
     store: Path = option(..., flag="argument", metavar="STORE")
     """The store: one Parquet file."""
@@ -65,11 +78,11 @@ class MonitorOptions(Settings):
     """Probability that honest scores are ever called off, however often one looks."""
     value: float | None = option(None)
     """What a click is worth, for the cost in money."""
-    report: Path | None = option(None, group=OUTPUT)
+    report: Path | None = option(None, group=shared.OUTPUT, writes="file")
     """The report to write [STORE's name, with -report.html at its end]."""
-    no_report: bool = option(False, group=OUTPUT)
+    no_report: bool = option(False, group=shared.OUTPUT)
     """Only print."""
-    json_file: JsonFile = None
+    json_file: shared.JsonFile = None
 
 
 def monitor(options: MonitorOptions) -> int:
@@ -83,45 +96,25 @@ def monitor(options: MonitorOptions) -> int:
     if options.sql is not None:
         from unskew.audit.monitor_store import MonitorStore
 
-        refuse(options, (*NAMED, *OF_LOOKING, "no_report", "add", "files", "as_of", "latest"), "with --sql")
         if options.table is None:
             raise ParameterError("--table is missing", remedy="name the table as the engine knows it")
         print(MonitorStore.load(options.store).query(options.table, options.sql))  # type: ignore[arg-type]
         return EXIT_HEALTHY
-    refuse(options, ("table",), "without --sql")
-    if options.add:
-        refuse(options, OF_LOOKING, "with --add, which adds files and judges nothing")
-        return _add(options)
-    if options.files:
-        raise ParameterError("FILE has no effect without --add", remedy="give --add")
-    refuse(options, (*NAMED, "as_of", "latest"), "without --add FILE...")
-    return _look(options)
+    return _add(options) if options.add else _look(options)
 
 
 def _settings(options: MonitorOptions) -> MonitorSettings | None:
     """Return what was asked for, or None where the store exists and nothing was named."""
-    from unskew.audit.monitor_store import MonitorSettings, MonitorStore
+    from unskew.audit.monitor_store import MonitorSettings
     from unskew.audit.periods import By
     from unskew.data.stream import Roles
 
-    known = MonitorStore.load(options.store).settings if options.store.exists() else None
-    if known is not None:
-        if not options.model_fields_set & {*NAMED}:
-            return None
-        roles = Roles(
-            options.score or known.roles.score,
-            options.outcome or known.roles.outcome,
-            options.weight or known.roles.weight,
-            options.segment or known.roles.segments,
-        )
-        time = options.time or (known.by.column if known.by.unit else None)
-        periods = By.of(options.by, time) if options.by else known.by
-        zone = options.zone if "zone" in options.model_fields_set else known.zone
-        return MonitorSettings(roles, periods, zone, options.maturity or known.maturity)
+    if options.store.exists() and not options.model_fields_set & {*NAMED}:
+        return None
     for name in ("score", "outcome", "by"):
         if not getattr(options, name):
             raise ParameterError(
-                f"--{name} is missing, which a new store needs",
+                f"--{name} is missing, which a new store needs, as every call that names columns",
                 remedy="give --score, --outcome and --by (day, hour or week with --time, or a column)",
             )
     segments = tuple(dict.fromkeys(options.segment))
@@ -132,14 +125,13 @@ def _settings(options: MonitorOptions) -> MonitorSettings | None:
 def _add(options: MonitorOptions) -> int:
     from unskew.audit.monitor_add import add
     from unskew.base.progress import progress_bars
-    from unskew.cli.places import table_files
     from unskew.data.splitting import moment
 
     settings = _settings(options)
     if not options.files:
         raise ParameterError("there is nothing to add", remedy="give FILE... after --add")
     when = None if options.as_of is None else moment(options.as_of)
-    files = table_files(options.files)
+    files = shared.table_files(options.files)
     with progress_bars() as progress:
         added = add(
             options.store, files, settings=settings, as_of=when, latest=options.latest, progress=progress
@@ -152,23 +144,19 @@ def _add(options: MonitorOptions) -> int:
 
 
 def _look(options: MonitorOptions) -> int:
+    from unskew.audit.monitor import monitor
     from unskew.base.files import whole_file
-    from unskew.cli.places import check_outputs
+    from unskew.report.audit_tables import histories_table
 
     store = options.store
-    if options.report is not None and options.no_report:
-        raise ParameterError("--report has no effect with --no-report", remedy="leave one of them out")
     target = None if options.no_report else options.report or store.with_name(f"{store.stem}-report.html")
-    check_outputs({"--json": options.json_file, "--report": target}, read=[store])
+    shared.check_outputs(options.model_copy(update={"report": target}), read=[store])
     if target is not None and target.is_file():
         with target.open(encoding="utf-8", errors="replace") as file:
-            head = file.read(2000)
-        if GENERATOR not in head:
-            raise DataError("is there and is no report", where=str(target), remedy="give another --report")
-
-    from unskew.audit.monitor import monitor
-    from unskew.cli.monitor_tables import print_monitor
-
+            if GENERATOR not in file.read(2000):
+                raise DataError(
+                    "is there and is no report", where=str(target), remedy="give another --report"
+                )
     result = monitor(store, **options.model_dump(include={"tolerance", "significance", "value"}))
     if target is not None:
         from unskew.report.monitor_report import render_monitor_report
@@ -176,8 +164,15 @@ def _look(options: MonitorOptions) -> int:
         page = render_monitor_report(result)
         with whole_file(target) as beside:
             beside.write_text(page, encoding="utf-8", errors="replace")
-    write_figures(options.json_file, result.to_dict())
-    print_monitor(result)
+    shared.write_figures(options.json_file, result.to_dict())
+    judged = [period for period in result.periods if period not in result.open]
+    counted = f"{result.whole.rows:,} rows in {len(judged):,} closed periods"
+    ends = " to ".join(plain(period) for period in (judged[0], judged[-1]))
+    show(
+        f"{plain(result.store)}: {counted}, {ends}\n",
+        verdict_of(result),
+        histories_table(result, SEGMENTS_SHOWN + 1),
+    )
     if target is not None:
         print(f"\nThe report: {plain(target)}")
     return EXIT_MISCALIBRATED if result.healthy is False else EXIT_HEALTHY

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from unskew.base.errors import ParameterError
 from unskew.base.settings import Settings, option
-from unskew.cli.options import OUTPUT, Device, JsonFile, Seed, write_figures
+from unskew.cli import options as shared
+from unskew.cli.console import show_findings
 from unskew.cli.verb import refuse
 
 FILES = "Columns of scored files"
@@ -43,19 +44,17 @@ class PlanOptions(Settings):
     """The column of outcomes [given_conversion, if there]."""
     propensity: str | None = option(None, group=FILES)
     """The column of propensities [rows were shown at random]."""
-    seed: Seed = 0
-    json_file: JsonFile = None
-    markdown: Path | None = option(None, group=OUTPUT)
+    seed: shared.Seed = 0
+    json_file: shared.JsonFile = None
+    markdown: Path | None = option(None, group=shared.OUTPUT, writes="file")
     """Write the tables in Markdown to this file."""
-    picture: Path | None = option(None, group=OUTPUT)
+    picture: Path | None = option(None, group=shared.OUTPUT, writes="file")
     """Write a picture (SVG) to this file."""
-    device: Device = "auto"
+    device: shared.Device = "auto"
 
 
 def plan_random(options: PlanOptions) -> None:
     """Say how many random impressions tell two models apart, paired by user; from runs or scored files."""
-    from unskew.cli.places import check_outputs
-
     inputs = [path for path in (options.first, options.second) if path is not None]
     for path in inputs:
         if not path.exists():
@@ -65,38 +64,27 @@ def plan_random(options: PlanOptions) -> None:
         refuse(options, columns, "on run folders")
     else:
         refuse(options, ("model", "slate", "device"), "on scored files")
-    outputs = {"--json": options.json_file, "--markdown": options.markdown, "--picture": options.picture}
-    check_outputs(outputs, read=inputs)
+    shared.check_outputs(options, read=inputs)
     from unskew.base.files import write_text
     from unskew.offpolicy.plan import PLANNED_METRICS, plan_random
 
+    pairs = shared.assigned(options.difference, "--difference", "auc=0.005")
+    try:
+        differences = {name: float(text) for name, text in pairs.items()}
+    except ValueError as error:
+        raise ParameterError(f"--difference: {error}", remedy="write for example auc=0.005") from None
     plan = plan_random(
         options.first,
         options.second,
         models=options.model,
         metrics=options.metric or tuple(PLANNED_METRICS),
-        differences=_differences(options.difference),
+        differences=differences,
         columns=options.model_dump(include=set(columns), exclude_none=True),
         **options.model_dump(include={"price", "power", "level", "slate", "seed", "device"}),
     )
-    write_figures(options.json_file, plan.to_dict())
+    shared.write_figures(options.json_file, plan.to_dict())
     if options.markdown is not None:
         write_text(options.markdown, plan.to_markdown() + "\n")
     if options.picture is not None:
         write_text(options.picture, plan.svg())
-    from unskew.cli.console import print_findings
-
-    print_findings(plan)
-
-
-def _differences(given: tuple[str, ...]) -> dict[str, float]:
-    """Read ``METRIC=NUMBER``."""
-    differences = {}
-    for pair in given:
-        try:
-            name, text = pair.split("=")
-            differences[name] = float(text)
-        except ValueError:
-            problem = f"--difference {pair!r} is not METRIC=NUMBER"
-            raise ParameterError(problem, remedy="write for example auc=0.005") from None
-    return differences
+    show_findings(plan)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from unskew.base.settings import Settings, option
+from unskew.cli import options as shared
 from unskew.cli import resumable
-from unskew.cli.options import Device, JsonFile, Seed
+from unskew.cli.console import show
 
 LEAST_WIDTH = 140
 """Columns of the widest table; a narrower terminal wraps its lines."""
@@ -28,21 +29,19 @@ class ReproduceOptions(Settings):
     """paper does what the published code did."""
     seeds: int = option(10)
     """Repetitions, trained together."""
-    seed: Seed = 0
+    seed: shared.Seed = 0
     reverse: tuple[str, ...] = option(())
     """With --protocol paper: a switch to reverse; may be repeated."""
-    out: Path | None = option(None)
+    out: Path | None = option(None, writes="folder")
     """The folder [runs/reproduce-PROTOCOL]; finished parts are used again."""
-    device: Device = "auto"
-    json_file: JsonFile = None
+    device: shared.Device = "auto"
+    json_file: shared.JsonFile = None
 
 
 def reproduce(options: ReproduceOptions) -> None:
     """Print the paper's tables beside the published numbers, and draw its figures."""
     from unskew.base.files import write_text
     from unskew.base.progress import progress_bars
-    from unskew.cli.console import plain_console
-    from unskew.cli.places import check_outputs
     from unskew.data.datasets import DATASETS
     from unskew.study.reproduce import reproduce as run
     from unskew.study.reproduction import ReproduceConfig
@@ -52,17 +51,13 @@ def reproduce(options: ReproduceOptions) -> None:
     out = options.out or Path("runs") / f"reproduce-{options.protocol}"
     asked = options.model_dump(exclude={"out", "reverse", "json_file"})
     config = ReproduceConfig(**asked, out=out, reversed=options.reverse)
-    check_outputs({"--json": options.json_file}, folders={"--out": out})
+    shared.check_outputs(options, out=out)
     with resumable(out, "what was finished is in"), progress_bars() as progress:
         result = run(config, progress)
-    console = plain_console(LEAST_WIDTH)
-    for line in (*result.facts.values(), *result.labels, *result.notes):
-        console.print(f"  · {line}", style="dim")
-    for tables in result.tables.values():
-        for shown in tables:
-            console.print(shown.rich())
-    for name in result.figures:
-        console.print(f"{name}: {out / f'{name}.svg'}")
+    lines = (*result.facts.values(), *result.labels, *result.notes)
+    show(*(f"  · {line}" for line in lines), dim=True, least_width=LEAST_WIDTH)
+    show(*(table for tables in result.tables.values() for table in tables), least_width=LEAST_WIDTH)
+    show(*(f"{name}: {out / f'{name}.svg'}" for name in result.figures))
     if options.json_file is not None:
         write_text(options.json_file, (out / "reproduction.json").read_text(encoding="utf-8"))
-    console.print(f"Everything: {out}")
+    show(f"Everything: {out}")

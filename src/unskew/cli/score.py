@@ -7,7 +7,7 @@ from typing import Literal
 
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
-from unskew.cli.options import Device, LogJson, OutRows, Overwrite
+from unskew.cli import options as shared
 
 
 class ScoreOptions(Settings):
@@ -17,7 +17,7 @@ class ScoreOptions(Settings):
     """A run folder."""
     pairs: tuple[str, ...] = option(..., flag="argument", metavar="FILE...")
     """CSV, Parquet or Arrow with users and items: files, folders or globs."""
-    out: OutRows
+    out: shared.OutRows
     user: str | None = option(None)
     """The column of user ids [as in training]."""
     item: str | None = option(None)
@@ -31,9 +31,9 @@ class ScoreOptions(Settings):
     spread: bool = option(False)
     """Also add how far the members of the model disagree: conversion_spread, their standard deviation,
     and conversion_low and conversion_high, between which nine in ten would predict."""
-    overwrite: Overwrite = False
-    device: Device = "auto"
-    log_json: LogJson = None
+    overwrite: shared.Overwrite = False
+    device: shared.Device = "auto"
+    log_json: shared.LogJson = None
 
 
 def score(options: ScoreOptions) -> None:
@@ -42,12 +42,9 @@ def score(options: ScoreOptions) -> None:
     Other columns stay; one that is called as an added one becomes given_NAME. Rows are read, scored and
     written batch by batch: memory does not grow with the files.
     """
-    from unskew.cli.places import check_outputs, rows_outputs, run_files, table_files
     from unskew.data.row_files import check_rows_target
 
-    file, folder = rows_outputs(options.out)
-    read = [*run_files(options.run), *table_files(options.pairs)]
-    check_outputs({**file, "--log-json": options.log_json}, folders=folder, read=read)
+    shared.check_outputs(options, read=[*shared.run_files(options.run), *shared.table_files(options.pairs)])
     target = check_rows_target(options.out, overwrite=options.overwrite)
 
     from unskew.base.progress import progress_bars

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from unskew.base.errors import ParameterError
 from unskew.base.own_code import require_own_code
+from unskew.cli.options import check_outputs
 from unskew.serve.settings import TOKEN_VARIABLE, ServeSettings
 
 SHORTEST_TOKEN, LONGEST_TOKEN = 8, 4096
@@ -15,15 +16,13 @@ SHORTEST_TOKEN, LONGEST_TOKEN = 8, 4096
 
 def serve(settings: ServeSettings, own_code: tuple[Path, ...]) -> None:
     """Serve a run: POST /score and /outcomes; GET /calibration, /metrics, /model, /healthz and /readyz."""
-    from unskew.cli.places import check_outputs
-
     for path in own_code:
         require_own_code(path)
     token = _token(settings.token_file)
     if token is not None and len(token) < SHORTEST_TOKEN:
         problem = f"a token of fewer than {SHORTEST_TOKEN} characters is guessed"
         raise ParameterError(problem, remedy="give a longer one")
-    check_outputs({}, folders={"--state": settings.folder}, read=[settings.run])
+    check_outputs(read=[settings.run], state=settings.folder)
     if settings.forget is not None:
         from unskew.serve.store import forget_model
 

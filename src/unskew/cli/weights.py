@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from unskew.base.errors import ParameterError
+from unskew.base.progress import Progress, progress_bars
 from unskew.base.settings import Settings, option
+from unskew.cli import options as shared
 from unskew.cli.audit import ENGINE
-from unskew.cli.options import OUTPUT, Clip, Device, JsonFile, LogJson, Overwrite, Rows, Seed, write_figures
+from unskew.cli.console import Shown, show
 from unskew.cli.verb import refuse
 from unskew.run.config import Names
 
 if TYPE_CHECKING:
     from unskew.audit import WeightsResult
-    from unskew.base.progress import Progress
 
 TO_TRAIN = ("user", "item", "propensity", "features", "ignore", "allow_leak", "device")
 """Options of a propensity that is trained."""
 
-OF_SQL = ("source", "table", "fold_by", "boolean_outcome")
-OF_QUERY = {*OF_SQL, "score", "outcome", "calibrator", "p_min", "weight_all"}
+OF_QUERY = {
+    "source", "table", "fold_by", "boolean_outcome", "score", "outcome", "calibrator", "p_min", "weight_all",
+}  # fmt: skip
 """Options of a query."""
 
 SCORED, TRAINED = "With a score", "Without a score"
@@ -29,8 +31,19 @@ SCORED, TRAINED = "With a score", "Without a score"
 class WeightsOptions(Settings):
     """The options of ``unskew weights``."""
 
-    files: Rows = ()
-    out: str | None = option(None, flag="--out -o", group=OUTPUT)
+    effects: ClassVar[Mapping[str, str]] = {
+        "without sql": "source table fold_by boolean_outcome",
+        "with sql": (
+            "files out sample_weight segment user item propensity features ignore allow_leak folds overwrite"
+            " json_file seed device log_json"
+        ),
+        "with score": "user item propensity features ignore allow_leak device",
+        "without score": "sample_weight segment",
+        "without features": "ignore",
+    }
+
+    files: shared.Rows = ()
+    out: str | None = option(None, flag="--out -o", group=shared.OUTPUT, writes="rows")
     """The Parquet file, or the folder (NAME/), to write."""
     score: str | None = option(None, group=SCORED)
     """The column of the propensity; without it one is trained."""
@@ -58,14 +71,14 @@ class WeightsOptions(Settings):
     """The calibrator; auto chooses one, multicalibrated reads --segment."""
     folds: int = option(5, shown=False)
     """Each row is calibrated without the rows of its fold."""
-    p_min: Clip = option("auto", shown=False)
+    p_min: shared.Clip = option("auto", shown=False)
     """The clip, to which lower propensities are raised: auto or a number."""
     weight_all: bool = option(False, shown=False)
     """Give rows without a click 1/p too; their weight is 0 otherwise."""
-    overwrite: Overwrite = False
-    json_file: JsonFile = None
-    seed: Seed = 0
-    device: Device = "auto"
+    overwrite: shared.Overwrite = False
+    json_file: shared.JsonFile = None
+    seed: shared.Seed = 0
+    device: shared.Device = "auto"
     sql: str | None = option(None, metavar="ENGINE", group=ENGINE)
     """Print the query that adds weights by --from to --table where it lies: duckdb, spark, bigquery,
     snowflake or postgres."""
@@ -78,7 +91,7 @@ class WeightsOptions(Settings):
     """With --sql, the column of ids by which cells were counted: no id has a say in its own weight."""
     boolean_outcome: bool = option(False, shown=False, group=ENGINE)
     """With --sql, the outcome is true and false."""
-    log_json: LogJson = None
+    log_json: shared.LogJson = None
 
 
 def weights(options: WeightsOptions) -> None:
@@ -86,64 +99,63 @@ def weights(options: WeightsOptions) -> None:
     if options.sql is not None:
         print(_query(options))
         return
-    refuse(options, OF_SQL, "without --sql")
     if not options.files or options.out is None:
         raise ParameterError("FILE... or --out is missing", remedy="give FILE... and --out, or --sql ENGINE")
     if options.score is not None:
-        refuse(options, TO_TRAIN, "with --score, which brings a propensity: none is trained")
         if options.outcome is None:
             raise ParameterError("--score needs --outcome", remedy="name the column of clicks")
     elif options.user is None or options.item is None:
         raise ParameterError(
             "there is no propensity", remedy="give --score COLUMN, or --user and --item to train one"
         )
-    else:
-        refuse(options, ("sample_weight", "segment"), "without --score")
-    from unskew.cli.places import check_outputs, rows_outputs, table_files
-
-    file, folder = rows_outputs(options.out)
-    outputs: dict[str, Path | None] = {**file, "--json": options.json_file, "--log-json": options.log_json}
-    check_outputs(outputs, folders=folder, read=table_files(options.files))
-
-    from unskew.base.progress import progress_bars
-
+    shared.check_outputs(options, read=shared.table_files(options.files))
     with progress_bars(log_json=options.log_json) as progress:
         result = _written(options, options.out, progress)
-    write_figures(options.json_file, result.to_dict())
-    from unskew.cli.audit_tables import print_weights
+    shared.write_figures(options.json_file, result.to_dict())
+    show(*_shown(result, options.out))
 
-    print_weights(result, options.out)
+
+def _shown(result: WeightsResult, out: str) -> Iterator[Shown]:
+    """Yield what the weights are, before and after; where the clip decides, that before anything else."""
+    from rich.text import Text
+
+    from unskew.report.audit_tables import weights_table
+
+    if result.clip_decides:
+        yield Text.assemble(("✗", "bold red"), " ", result.verdict)
+    yield weights_table(result)
+    yield from (f"{result.calibrators[0].name}: {message}" for message in result.messages)
+    if result.trained is not None:
+        yield f"{result.trained[0].upper()}{result.trained[1:]}."
+    names = ", ".join(dict.fromkeys(result.chosen))
+    yield f"{result.rows:,} rows in {result.folds} folds, calibrated by {names}: {out}"
 
 
 def _query(options: WeightsOptions) -> str:
     """Return the query that adds weights to a table."""
     from unskew.audit import weights_query
 
-    refuse(options, sorted(options.model_fields_set - OF_QUERY - {"sql"}), "with --sql, which prints a query")
-    for name in ("source", "table", "score", "outcome"):
-        if getattr(options, name) is None:
-            raise ParameterError(
-                f"--{'from' if name == 'source' else name} is missing",
-                remedy="give --from, --table, --score and --outcome",
-            )
+    needed = {"--from": options.source, "--table": options.table}
+    needed |= {"--score": options.score, "--outcome": options.outcome}
+    for flag, value in needed.items():
+        if value is None:
+            raise ParameterError(f"{flag} is missing", remedy=f"give {', '.join(needed)}")
     return weights_query(**options.model_dump(include=OF_QUERY), dialect=options.sql)  # type: ignore[arg-type]
 
 
 def _written(options: WeightsOptions, out: str, progress: Progress) -> WeightsResult:
     """Calibrate the scores of the files, or train a propensity on them; write the weights."""
+    from unskew.audit import write_weights
+    from unskew.audit.weights_trained import train_weights
+
     files = list(options.files)
     both = {"outcome", "calibrator", "folds", "p_min", "weight_all", "seed", "overwrite"}
     asked: dict[str, Any] = options.model_dump(include=both)
     if options.score is not None:
-        from unskew.audit import write_weights
-
         asked |= {"sample_weight": options.sample_weight, "segments": options.segment}
         return write_weights(files, out, score=options.score, **asked, progress=progress)
-    from unskew.audit.weights_trained import train_weights
-
     if options.features != ("auto",):
         refuse(options, ("ignore",), "without --features auto")
-    to_train = {"user", "item", "propensity", "features", "ignore", "allow_leak", "device"}
-    asked |= options.model_dump(include=to_train)
+    asked |= options.model_dump(include={*TO_TRAIN})
     asked["features"] = "auto" if options.features == ("auto",) else options.features
     return train_weights(files, out, **asked, progress=progress)

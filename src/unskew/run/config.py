@@ -199,15 +199,15 @@ class EvaluationConfig(Settings):
 class OutputConfig(Settings):
     """Where results and progress are written."""
 
-    out: Path | None = option(None)
+    out: Path | None = option(None, writes="folder")
     """The run folder [runs/DATA-METHOD]."""
     overwrite: bool = option(False)
     """Replace an earlier run."""
-    json_file: Path | None = option(None, flag="--json", shown=False)
+    json_file: Path | None = option(None, flag="--json", shown=False, writes="file")
     """Write the metrics to this file too."""
-    log_json: Path | None = option(None, shown=False)
+    log_json: Path | None = option(None, shown=False, writes="file")
     """Append the progress to this file: a JSON object a line, with rows/s, loss, memory."""
-    tensorboard: Path | None = option(None, shown=False)
+    tensorboard: Path | None = option(None, shown=False, writes="folder")
     """Write losses for TensorBoard into this folder, if it is installed."""
     mlflow: bool = option(False, shown=False)
     """Log the run, its figures, files and ONNX model to MLflow, if it is installed."""
@@ -221,7 +221,7 @@ class ComputeConfig(Settings):
     and five folds instead of one and two)."""
     device: str = option("auto", shown=False)
     """auto, cpu, cuda or cuda:1."""
-    checkpoint: Path | None = option(None, shown=False)
+    checkpoint: Path | None = option(None, shown=False, writes="folder")
     """A folder for the states of the training: the same command goes on from there after it was killed."""
     every: str = option("5m", shown=False)
     """With --checkpoint: the time between two states, as 5m, 90s or 1h."""

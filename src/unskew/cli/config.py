@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from unskew.base.plain_text import plain
 from unskew.base.settings import Settings, option
-from unskew.cli.verb import refuse
+from unskew.cli.console import show
 
 
 class ConfigOptions(Settings):
     """The options of ``unskew config``."""
+
+    effects: ClassVar[Mapping[str, str]] = {"without clear_cache": "cache"}
 
     json_schema: bool = option(False)
     """Print the JSON schema of the settings."""
@@ -25,28 +29,24 @@ class ConfigOptions(Settings):
 
 def config(options: ConfigOptions) -> None:
     """List every setting of a run, as its TOML file, --set and Python know it."""
-    from rich.table import Table
+    from unskew.report.table import Table
+    from unskew.run.config import FIELDS, SECTIONS, Config
 
     if options.clear_cache:
         _clear_cache(options.cache)
         return
-    refuse(options, ["cache"], "without --clear-cache")
-    from unskew.cli.console import plain_console
-    from unskew.run.config import FIELDS, SECTIONS, Config
-
     if options.json_schema:
         print(json.dumps(Config.model_json_schema(), indent=1))
         return
     flags = {place: f"--{name.replace('_', '-')}" for name, place in FIELDS.items()}
-    console = plain_console()
     for section, kind in SECTIONS.items():
-        titles = ("setting", "option", "default", "what it is")
-        table = Table(*titles, title=f"[{section}] {kind.__doc__}", title_justify="left")
+        rows = []
         for name, field in kind.model_fields.items():
             default = "" if field.default in (None, (), {}) else str(field.default)
             about = " ".join((field.description or "").split())
-            table.add_row(f"{section}.{name}", flags[section, name], default, about)
-        console.print(table)
+            rows.append((f"{section}.{name}", flags[section, name], default, about))
+        titles = ("setting", "option", "default", "what it is")
+        show(Table(f"[{section}] {kind.__doc__}", titles, rows, words=4))
 
 
 def _clear_cache(folder: Path | None) -> None:
