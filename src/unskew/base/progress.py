@@ -20,16 +20,12 @@ from unskew.base.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
 
 MOST_COUNTED = 100_000
 """Steps up to which their number tells a person something."""
 
-QUIET_SECONDS = 20.0
-"""Without a terminal, work that is done sooner says nothing."""
-
-SECONDS_BETWEEN_LINES = 60.0
-"""Without a terminal, the least time from one line to the next."""
+QUIET_SECONDS, SECONDS_BETWEEN_LINES = 20.0, 60.0
+"""Without a terminal: work that is done sooner says nothing, and the least time from one line to the next."""
 
 SECONDS_BETWEEN_RECORDS = 10.0
 """In a log for machines, the least time from one line to the next within a step."""
@@ -86,48 +82,35 @@ class Tracker:
             view(self, event)
 
     @property
-    def share(self) -> float:
-        """The share of the whole task that is done."""
-        return min((self.done + self.part) / self.total, 1.0) if self.total else 1.0
+    def numbers(self) -> dict[str, Any]:
+        """How far it is: the share that is done, seconds, those that are left at the least, rows a second."""
+        seconds, done = time.monotonic() - self._start, self.done + self.part
+        left = max(self._earliest - done, 0.0)
+        here = done - self._before
+        return {
+            "done": self.done,
+            "total": self.total,
+            "ends_early": self._earliest < self.total,
+            "rows": self.rows,
+            "share": min(done / self.total, 1.0) if self.total else 1.0,
+            "seconds": seconds,
+            "seconds_left": 0.0 if self._ended else seconds * left / here if here > 0 else None,
+            "rows_per_second": self.rows / seconds if self.rows and seconds > 0 else None,
+        }
 
-    @property
-    def seconds(self) -> float:
-        """Seconds since it began."""
-        return time.monotonic() - self._start
-
-    @property
-    def rows_per_second(self) -> float | None:
-        """Rows a second since it began; None where it counts no rows."""
-        return self.rows / self.seconds if self.rows and self.seconds > 0 else None
-
-    @property
-    def ends_early(self) -> bool:
-        """Whether it may end before all steps are done."""
-        return self._earliest < self.total
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Until all steps are done, or at the least where it may end early; None before anything is done."""
-        here = self.done + self.part - self._before
-        if self._ended:
-            return 0.0
-        left = max(self._earliest - self.done - self.part, 0.0)
-        return self.seconds * left / here if here > 0 else None
-
-    @property
-    def left(self) -> str:
-        """The same in words; empty where it is not known or nothing is left."""
-        seconds = self.seconds_left
-        if seconds is None or self.share == 1:
-            return ""
-        return f"{'at least ' if self.ends_early else ''}{duration_in_words(seconds)} left"
-
-    @property
-    def speed(self) -> list[str]:
-        """Rows a second and the loss, in words."""
-        rows, loss = self.rows_per_second, self.figures.get("loss")
-        words = [] if rows is None else [f"{rows:,.0f} rows/s"]
-        return words if loss is None else [*words, f"loss {loss:.4g}"]
+    def in_words(self) -> tuple[str, str, list[str]]:
+        """Return how far it is, how long it may still take, and how fast it goes."""
+        numbers = self.numbers
+        share, early = numbers["share"], numbers["ends_early"]
+        steps = f"{self.done} of {'at most ' if early else ''}{self.total}"
+        # Of a task that may end early nobody knows the share that is done.
+        words = [steps] if self.total <= MOST_COUNTED else []
+        words += [] if words and early else [f"{100 * share:.0f} %"]
+        seconds, rows, loss = numbers["seconds_left"], numbers["rows_per_second"], self.figures.get("loss")
+        left = "" if seconds is None or share == 1 else f"{duration_in_words(seconds)} left"
+        speed = [] if rows is None else [f"{rows:,.0f} rows/s"]
+        speed += [] if loss is None else [f"loss {loss:.4g}"]
+        return ", ".join(words), f"at least {left}" if left and early else left, speed
 
 
 View = Callable[[Tracker, Event], None]
@@ -180,68 +163,65 @@ def duration_in_words(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-class Lines(Views):
-    """A line on standard error now and then, for logs of jobs that no terminal shows.
+def lines(quiet: float = QUIET_SECONDS, between: float = SECONDS_BETWEEN_LINES) -> View:
+    """Return a view that writes a line on standard error now and then, for jobs that no terminal shows.
 
     Parameters
     ----------
     quiet, between
         Seconds before the first line, and from one line to the next.
     """
+    due = time.monotonic() + quiet
 
-    def __init__(self, quiet: float = QUIET_SECONDS, between: float = SECONDS_BETWEEN_LINES) -> None:
-        super().__init__(self.show)
-        self._next, self._between = time.monotonic() + quiet, between
-
-    def show(self, tracker: Tracker, event: Event) -> None:
-        """Write a line if it is time."""
-        if event not in ("step", "within") or time.monotonic() < self._next or sys.stderr is None:
+    def show(tracker: Tracker, event: Event) -> None:
+        nonlocal due
+        if event not in ("step", "within") or time.monotonic() < due or sys.stderr is None:
             return
-        self._next = time.monotonic() + self._between
-        most = "at most " if tracker.ends_early else ""
-        count = f"{tracker.done} of {most}{tracker.total}" if tracker.total <= MOST_COUNTED else ""
-        # Of a task that may end early nobody knows the share that is done.
-        share = "" if count and most else f"{100 * tracker.share:.0f} %"
-        about, memory = f" · {tracker.about}" if tracker.about else "", memory_mb()
-        size = "" if memory is None else f"{memory / 1000:.1f} GB"
-        time_taken = f"after {duration_in_words(tracker.seconds)}"
-        words = filter(None, (count, share, time_taken, tracker.left, *tracker.speed, size))
-        line = f"{plain(tracker.description + about, 80)}: {', '.join(words)}"
-        print(line, file=sys.stderr, flush=True)
+        due = time.monotonic() + between
+        far, left, speed = tracker.in_words()
+        memory = memory_mb()
+        words = [far, f"after {duration_in_words(tracker.numbers['seconds'])}", left, *speed]
+        words += [] if memory is None else [f"{memory / 1000:.1f} GB"]
+        about = f" · {tracker.about}" if tracker.about else ""
+        shown = f"{plain(tracker.description + about, 80)}: {', '.join(filter(None, words))}"
+        print(shown, file=sys.stderr, flush=True)
+
+    return show
 
 
-class JsonLog:
-    """Appends one JSON object a line to a file: what began, how far it is, what ended.
+def json_log(file: TextIO) -> View:
+    """Return a view that appends one JSON object a line: what began, how far it is, what ended.
 
     ``time`` (UTC), ``phase``, ``event`` (start, progress, end), ``done`` of ``total`` steps, ``share``,
     ``seconds``, ``seconds_left`` (at the least, where ``ends_early`` is true: until held-out loss may have
     stopped to fall; 0 at the end), ``rows``, ``rows_per_second``, ``memory_mb``, and what the task tells of
     itself: ``about``, ``epoch``, ``step``, ``loss``, ``validation``, …. What JSON cannot hold is null.
     """
+    due = 0.0
 
-    def __init__(self, file: TextIO) -> None:
-        self._file, self._due = file, 0.0
-
-    def show(self, tracker: Tracker, event: Event) -> None:
-        """Write a record."""
-        if event == "say" or (event == "within" and not (tracker.part and time.monotonic() >= self._due)):
+    def show(tracker: Tracker, event: Event) -> None:
+        nonlocal due
+        if event == "say" or (event == "within" and not (tracker.part and time.monotonic() >= due)):
             return
-        self._due = time.monotonic() + SECONDS_BETWEEN_RECORDS
-        names = ("done", "total", "ends_early", "rows", "share", "seconds", "seconds_left", "rows_per_second")
-        numbers = {name: getattr(tracker, name) for name in names} | {"memory_mb": memory_mb()}
+        due = time.monotonic() + SECONDS_BETWEEN_RECORDS
         record = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "phase": tracker.description,
             **({"about": tracker.about} if tracker.about else {}),
             "event": event if event in ("start", "end") else "progress",
-            **{name: _plainly(value) for name, value in {**numbers, **tracker.figures}.items()},
+            **tracker.numbers,
+            "memory_mb": memory_mb(),
+            **tracker.figures,
         }
-        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        finite = {name: _plainly(value) for name, value in record.items()}
+        file.write(json.dumps(finite, ensure_ascii=False) + "\n")
+
+    return show
 
 
-def _plainly(value: float | None) -> float | None:
-    """Return a number of six digits, or None where JSON cannot hold it."""
-    if value is None or isinstance(value, int):
+def _plainly(value: Any) -> Any:
+    """Return a number of six digits, or None where JSON cannot hold it; other values as they are."""
+    if not isinstance(value, float):
         return value
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
@@ -250,7 +230,7 @@ def _figures(send: Callable[[str, float, int], object]) -> View:
     """Return a view that sends the figures of each step to TensorBoard or MLflow."""
 
     def show(tracker: Tracker, event: Event) -> None:
-        rows = tracker.rows_per_second
+        rows = tracker.numbers["rows_per_second"]
         figures = tracker.figures | ({} if rows is None else {"rows_per_second": rows})
         for name, value in figures.items() if event == "step" else ():
             send(f"{tracker.description}/{name}", value, tracker.done)
@@ -283,12 +263,13 @@ def progress_bars(
         views: list[View] = []
         if processes.is_writer():
             if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):
-                views.append(_bars(stack.enter_context(_rich())))
+                views.append(_bars(stack))
             elif show is None:
-                views.append(Lines().show)
+                views.append(lines())
             if log_json is not None:
-                file = stack.enter_context(open(log_json, "a", encoding="utf-8", buffering=1))
-                views.append(JsonLog(file).show)
+                views.append(
+                    json_log(stack.enter_context(open(log_json, "a", encoding="utf-8", buffering=1)))
+                )
             if tensorboard is not None:
                 module = _installed("torch.utils.tensorboard", "TensorBoard", "tensorboard")
                 views.append(_figures(stack.enter_context(module.SummaryWriter(str(tensorboard))).add_scalar))
@@ -308,51 +289,25 @@ def _installed(module: str, name: str, package: str) -> Any:
         raise ParameterError(f"{name} is not installed", remedy=remedy) from None
 
 
-def _bars(bars: RichProgress) -> View:
+def _bars(stack: ExitStack) -> View:
     """Return a view that draws each task as one of several bars."""
-    tasks: dict[Tracker, TaskID] = {}
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn())
+    status = TextColumn("{task.fields[status]}", markup=False)
+    bars: RichProgress = stack.enter_context(Progress(*columns, status, console=Console(stderr=True)))
+    tasks: dict[Tracker, Any] = {}
 
     def show(tracker: Tracker, event: Event) -> None:
         if event == "start":
-            tasks[tracker] = bars.add_task(tracker.description, total=tracker.total, early="")
-        elif event == "end":
-            bars.update(tasks[tracker], description=tracker.description, completed=tracker.total)
-        else:
-            about = tracker.about if event == "say" else ", ".join(tracker.speed)
-            text = {"description": plain(f"{tracker.description} · {about}", 80)} if about else {}
-            early = tracker.left if tracker.ends_early else ""
-            bars.update(tasks[tracker], completed=tracker.done + tracker.part, early=early, **text)  # type: ignore[arg-type]
+            tasks[tracker] = bars.add_task(tracker.description, total=tracker.total, status="")
+            return
+        far, left, speed = tracker.in_words()
+        about = ", ".join(filter(None, (tracker.about, *speed)))
+        text = f"{tracker.description} · {about}" if about and event != "end" else tracker.description
+        done = tracker.total if event == "end" else tracker.done + tracker.part
+        status = "done" if event == "end" else ", ".join(filter(None, (far, left)))
+        bars.update(tasks[tracker], description=plain(text, 80), completed=done, status=status)
 
     return show
-
-
-def _rich() -> RichProgress:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-
-    class Done(MofNCompleteColumn):
-        """Steps that a person can count, else a share."""
-
-        def render(self, task: Task) -> Text:
-            if task.total is None or task.total <= MOST_COUNTED:
-                return super().render(task)
-            return Text(f"{task.percentage:.0f} %", style="progress.download")
-
-    class Left(TimeRemainingColumn):
-        """Until all steps are done; of what may end early, at the least."""
-
-        def render(self, task: Task) -> Text:
-            early = task.fields.get("early")
-            return Text(early, style="progress.remaining") if early else super().render(task)
-
-    text = TextColumn("{task.description}", markup=False)
-    return Progress(SpinnerColumn(), text, BarColumn(), Done(), Left(), console=Console(stderr=True))
