@@ -9,7 +9,7 @@ correlation between metric and bias over the calibrators.
 The same is done with scores that do not know all of p (noise on their logit). Then a part of the bias is
 refinement, which no calibrator removes and no calibration error sees.
 
-``--write docs/metrics/wce.md`` puts the table between the page's marks.
+``--write docs/reference/metrics.md`` puts the table between the page's marks.
 """
 
 from __future__ import annotations

@@ -161,7 +161,9 @@ def _page_with_formula(module: str, name: str) -> list[str]:
     """A link to the page of a method, a calibrator or a metric."""
     thing = getattr(import_module(module), name)
     own = [(f"{kind}/{getattr(thing, 'name', '')}") for kind in ("methods", "calibrators")]
-    found = [page for page in [*own, f"metrics/{name}"] if (FOLDER.parent / f"{page}.md").is_file()]
+    found = [page for page in own if (FOLDER.parent / f"{page}.md").is_file()]
+    if f"\n## {name}\n" in (FOLDER.parent / "reference" / "metrics.md").read_text(encoding="utf-8"):
+        found.append("reference/metrics")
     return [line for page in found for line in ("", f"Formula, use and pitfalls: :doc:`/{page}`.")]
 
 

@@ -13,7 +13,7 @@ SECTIONS = {
     "unskew": "Everything most people need; `import unskew as us`. Loaded when first used.",
     "unskew.debias.losses": "Losses of tensors, [for your own model](../bring-your-own-model.md).",
     "unskew.calibration": "Calibrators, NumPy in and NumPy out; [a page each](../calibrators/index.md).",
-    "unskew.metrics": "Calibration, ranking, weights, significance; [a page each](../metrics/index.md).",
+    "unskew.metrics": "Calibration, ranking, weights, significance; [one page](../reference/metrics.md).",
     "unskew.theory": "Bias, its two parts and bounds; [what holds and what does not](../theory.md).",
     "unskew.audit": "What `unskew audit` and `unskew weights` do, from Python.",
 }

@@ -10,7 +10,7 @@ from unskew.metrics import registry
 from unskew.metrics.registry import CONVERSION_METRICS, EVALUATED_METRICS, PROPENSITY_METRICS, metric
 from unskew.report.run_tables import methods_table
 
-INDEX = Path(__file__).parents[2] / "docs" / "metrics" / "index.md"
+INDEX = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
 @pytest.mark.parametrize("entry", [*CONVERSION_METRICS.values(), *PROPENSITY_METRICS.values()], ids=str)

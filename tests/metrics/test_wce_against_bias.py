@@ -1,4 +1,4 @@
-"""WCE ranks calibrators as the true bias of IPS does, better than ECE: the study on docs/metrics/wce.md."""
+"""WCE ranks calibrators as the true bias of IPS does, better than ECE: the study on reference/metrics.md."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def test_worlds_have_the_prevalence_they_claim_and_distorted_scores(study):
 
 
 def test_the_table_of_the_page_puts_wce_first_among_calibration_errors():
-    page = (ROOT / "docs" / "metrics" / "wce.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| ([^|]+?) \| \**(-?\d\.\d\d)\** \|", page, re.MULTILINE))
     assert float(rows["WCE"]) == max(float(value) for value in rows.values())
