@@ -58,6 +58,15 @@ python docs/make_results.py runs/paper runs/honest
 {reading_paper}
 
 {reading_honest}
+"""
+
+DETAILS = """---
+nosearch: true
+---
+# {dataset}: all tables of the paper
+
+Written by `python docs/make_results.py`; [results](results.md) says how, what the signs mean, and what
+follows from it.
 
 {sections}
 """
@@ -69,31 +78,37 @@ def section(name: str, text: str) -> str:
 
 
 def skeleton() -> str:
-    """The page before anything was run."""
+    """Return the page in front before anything was run."""
+    readings = {f"reading_{protocol}": section(f"{protocol} reading", NOT_YET) for protocol in ORDER}
+    return SKELETON.format(**readings)
+
+
+def details(dataset: str) -> str:
+    """Return the page of a dataset before anything was run."""
     sections = []
     for protocol, presets in ORDER.items():
         sections.append(f"## {HEADS[protocol]}\n\n{section(f'{protocol} facts', NOT_YET)}")
         sections += [f"### {preset}\n\n{section(f'{protocol} {preset}', NOT_YET)}" for preset in presets]
-    return SKELETON.format(
-        reading_paper=section("paper reading", NOT_YET),
-        reading_honest=section("honest reading", NOT_YET),
-        sections="\n\n".join(sections),
-    )
+    return DETAILS.format(dataset=dataset.capitalize(), sections="\n\n".join(sections))
+
+
+def fill(path: Path, empty: str, texts: dict[str, str]) -> None:
+    """Put texts into the sections of a page, which is begun where there is none."""
+    page = path.read_text(encoding="utf-8") if path.is_file() else empty
+    with whole_file(path) as beside:
+        beside.write_text(with_sections(page, texts), encoding="utf-8")
 
 
 def write_page(path: Path, folder: Path) -> None:
-    """Put a reproduction's folder into a page's sections; the page is begun where there is none. Figures lie
-    beside it."""
+    """Put a reproduction's folder into the page in front, and into the page of its dataset beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    page = path.read_text(encoding="utf-8") if path.is_file() else skeleton()
     result = json.loads((folder / "reproduction.json").read_text(encoding="utf-8"))
     protocol = result["protocol"]
-    texts = {f"{protocol} facts": _facts(result)}
     if result["tables"]:
         lines = readings(result, read_tables(folder))
-        texts[f"{protocol} reading"] = "\n\n".join(
-            (in_short(result), "\n".join(f"- {line}" for line in lines))
-        )
+        reading = "\n\n".join((in_short(result), "\n".join(f"- {line}" for line in lines)))
+        fill(path, skeleton(), {f"{protocol} reading": reading})
+    texts = {f"{protocol} facts": _facts(result)}
     for name, tables in result["tables"].items():
         if name in ORDER[protocol]:
             texts[f"{protocol} {name}"] = tables[0]
@@ -104,8 +119,7 @@ def write_page(path: Path, folder: Path) -> None:
             beside.write_bytes(svg.read_bytes())
         picture, key = f"![{svg.stem}, {protocol} protocol]({FIGURES}/{file})", f"{protocol} {svg.stem}"
         texts[key] = f"{picture}\n\n{texts[key]}" if key in texts else picture
-    with whole_file(path) as beside:
-        beside.write_text(with_sections(page, texts), encoding="utf-8")
+    fill(path.with_name(f"{result['dataset']}.md"), details(result["dataset"]), texts)
 
 
 SHORT = ("auc", "dcg@4")

@@ -235,15 +235,14 @@ class TestPage:
         return module
 
     def test_a_result_fills_its_own_sections_and_leaves_prose(self, make_results, paper, honest, tmp_path):
-        page = tmp_path / "docs" / "evidence" / "results.md"
-        page.parent.mkdir(parents=True)
-        make_results.write_page(page, paper.config.out)
+        front, page = tmp_path / "evidence" / "results.md", tmp_path / "evidence" / "synthetic.md"
+        make_results.write_page(front, paper.config.out)
         text = page.read_text(encoding="utf-8")
         page.write_text(
             text.replace("## The paper protocol", "A person's sentence.\n\n## The paper protocol")
         )
-        make_results.write_page(page, honest.config.out)
-        text = page.read_text(encoding="utf-8")
+        make_results.write_page(front, honest.config.out)
+        text, short = page.read_text(encoding="utf-8"), front.read_text(encoding="utf-8")
         assert "A person's sentence." in text
         assert paper.facts["command"] in text
         assert honest.facts["command"] in text
@@ -253,15 +252,15 @@ class TestPage:
             shown = {name: tables[0] for name, tables in result.tables.items()}
             for name in make_results.ORDER[result.config.protocol]:
                 assert name not in shown or shown[name].markdown() in text
-        assert "**synthetic, paper protocol, 2 seeds**\n\n|  | auc | auc, paper |" in text
-        assert "What the leak does: DCG@2 of the naive model is" in text
-        make_results.write_page(page, honest.config.out)
-        assert page.read_text(encoding="utf-8") == text
+        assert "**synthetic, paper protocol, 2 seeds**\n\n|  | auc | auc, paper |" in short
+        assert "What the leak does: DCG@2 of the naive model is" in short
+        make_results.write_page(front, honest.config.out)
+        assert (page.read_text(encoding="utf-8"), front.read_text(encoding="utf-8")) == (text, short)
 
     def test_a_section_that_the_page_lacks_is_added(self, make_results):
         assert "<!-- results: x -->\n\nnew" in make_results.with_sections("# Page\n", {"x": "new"})
-        skeleton = make_results.skeleton()
-        assert skeleton.count("<!-- results:") == skeleton.count("<!-- end of results -->")
+        skeleton = make_results.details("coat")
+        assert skeleton.count("<!-- results:") == skeleton.count("<!-- end of results -->") > 10
 
 
 class TestEpochChosenOnTest:
