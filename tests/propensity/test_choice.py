@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import unskew as us
 from unskew.base.errors import DataError, ParameterError, TrainingError
@@ -59,6 +61,25 @@ def test_where_tastes_decide_the_network_is_chosen():
     tastes = impressions(rows=6000, users=60, items=40, additive=False)
     choice = us.choose_propensity(tastes, candidates(learning_rate=0.02))
     assert choice.name == "mf"
+
+
+def test_with_times_candidates_are_judged_on_the_latest_rows_that_trained_none(log):
+    """Fits on the earlier four fifths are compared; what is chosen is fitted on all rows."""
+    when = np.datetime64("2026-01-01", "s") + np.arange(len(log))
+    timed = replace(log, columns={**log.columns, "when": when}, time="when")
+    kinds = {
+        "linear": us.Propensity(learner=us.Linear(), crossfit=2),
+        "popularity": us.PopularityPropensity(),
+    }
+    choice = us.choose_propensity(timed, kinds)
+    late = when >= np.quantile(when.view(np.int64), 0.8, method="higher").astype("datetime64[s]")
+    for tried in choice.tried:
+        earlier = clone(kinds[tried.name]).fit(timed.take(~late), seeds=[0])
+        score = earlier.predict(timed.take(late), average=True)
+        assert tried.nll == pytest.approx(us.metrics.nll(score, timed.click[late]))
+    assert "NLL on the latest 20 % of the log" in choice.sentence
+    whole = clone(kinds[choice.name]).fit(timed, seeds=[0])
+    np.testing.assert_array_equal(whole.predict(timed), choice.propensity.predict(timed))
 
 
 def test_the_chosen_one_is_fitted_and_the_candidates_are_left_alone(log):

@@ -251,8 +251,13 @@ def binary_column(values: Any, name: str) -> NDArray[np.float64]:
     return number
 
 
-def conversion_column(values: Any, click: NDArray[np.uint8], space: str, name: str) -> NDArray[np.float32]:
-    """0 or 1 where clicked and NaN elsewhere; in the space "matrix" an unclicked conversion is an error."""
+def conversion_column(
+    values: Any, click: NDArray[np.uint8], space: str, name: str, *, keep: bool = False
+) -> NDArray[np.float32]:
+    """0 or 1 where clicked and NaN elsewhere; in the space "matrix" an unclicked conversion is an error.
+
+    With ``keep`` it stays a 1, for whoever drops or repairs such rows.
+    """
     number = number_column(values, name)
     require_same_length(len(click), len(number), name)
     clicked = click == 1
@@ -266,14 +271,15 @@ def conversion_column(values: Any, click: NDArray[np.uint8], space: str, name: s
     known = np.where(np.isnan(number), 0.0, number)
     binary_column(known, name)
     converted_unclicked = ~clicked & (known == 1)
-    if space == "matrix" and converted_unclicked.any():
+    if space == "matrix" and not keep and converted_unclicked.any():
         row = int(np.flatnonzero(converted_unclicked)[0])
         raise DataError(
             f"conversion is 1 where click is 0 ({int(converted_unclicked.sum())} such rows)",
             where=f"column '{name}', row {row}",
-            remedy="a conversion follows a click: set click to 1, or the conversion to 0 or null",
+            remedy="drop such rows (--unclicked drop), count them as clicked (--unclicked click), or set the"
+            " conversion to 0 or null",
         )
-    return np.where(clicked, known, np.nan).astype(np.float32)
+    return np.where(clicked | (keep & converted_unclicked), known, np.nan).astype(np.float32)
 
 
 def require_same_length(expected: int, found: int, name: str) -> None:

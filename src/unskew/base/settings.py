@@ -71,12 +71,9 @@ def option(
     limits
         Bounds that pydantic checks, such as ``ge=1``.
     """
-    extra: dict[str, Any] = {
-        "flag": flag, "shown": shown, "group": group, "metavar": metavar, "writes": writes
-    }  # fmt: skip
-    return Field(
-        default, description=help, json_schema_extra={k: v for k, v in extra.items() if v != ""}, **limits
-    )
+    named = {"flag": flag, "shown": shown, "group": group, "metavar": metavar, "writes": writes}
+    extra: dict[str, Any] = {name: value for name, value in named.items() if value != ""}
+    return Field(default, description=help, json_schema_extra=extra, **limits)
 
 
 class Settings(BaseModel):

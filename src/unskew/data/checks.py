@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from unskew.base.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from unskew.data.log import Duplicates, Log
+
+
+Unclicked = Literal["error", "drop", "click"]
+"""What becomes of rows that converted without a click."""
 
 
 def names_of(parameter: str, given: object) -> tuple[str, ...]:
@@ -79,6 +83,17 @@ def resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) 
     order = np.argsort(first)
     kept = log.take(first[order])
     return replace(kept, click=click[order], conversion=None if conversion is None else conversion[order])
+
+
+def resolve_unclicked(log: Log, policy: Unclicked) -> tuple[Log, int]:
+    """Drop rows that converted without a click, or count them as clicked; return how many there were."""
+    if log.conversion is None or policy == "error":
+        return log, 0
+    wrong = (log.click == 0) & (log.conversion == 1)
+    if wrong.any():
+        click = np.where(wrong, 1, log.click).astype(np.uint8)
+        log = log.take(~wrong) if policy == "drop" else replace(log, click=click)
+    return log, int(wrong.sum())
 
 
 def require_outcomes(log: Log, called: Mapping[str, str]) -> None:

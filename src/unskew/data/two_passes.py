@@ -28,6 +28,7 @@ from unskew.base.columns import (
 from unskew.base.errors import DataError
 from unskew.base.progress import SILENT, Progress
 from unskew.data.arrays import MAPPED_BYTES, mapped, require_disk
+from unskew.data.checks import Unclicked
 from unskew.data.described import (
     AUTO,
     NO_FEATURE,
@@ -73,6 +74,8 @@ class LogColumns:
         Columns of CSV files, beside features and outcomes, whose values tell their type.
     most_ids
         Users, and items, that have a code of their own at most.
+    unclicked
+        Rows that converted without a click are an error, or keep their conversion for what resolves them.
     """
 
     user: str
@@ -87,6 +90,7 @@ class LogColumns:
     ignore: Iterable[str] = ()
     guessed: Iterable[str] = ()
     most_ids: int = MOST_IDS
+    unclicked: Unclicked = "error"
 
     @property
     def outcomes(self) -> list[str]:
@@ -321,7 +325,8 @@ class _SecondPass:
         put("click", click)
         if asked.conversion is not None:
             values = column_of(frame, asked.conversion)
-            put("conversion", conversion_column(values, click, self.space, asked.conversion))
+            keep = asked.unclicked != "error"
+            put("conversion", conversion_column(values, click, self.space, asked.conversion, keep=keep))
         for number, name in enumerate(self.carried):
             require_utf8(batch.record.column(name), name)
             values = column_of(frame, name, gaps=bool(self.first.nulls.get(name)))

@@ -90,6 +90,9 @@ class DataConfig(Settings):
     """With --known-propensity: how many items the policy chose from [all listed]."""
     duplicates: Literal["error", "max"] = option("error", shown=False)
     """A pair that is listed twice is an error, or counts once (max)."""
+    unclicked: Literal["error", "drop", "click"] = option("error", shown=False)
+    """Rows that converted without a click: an error (of impressions their conversion is left out), dropped,
+    or counted as clicked (click)."""
     cache: str | None = option(None, shown=False)
     """The folder that large logs are mapped from and found in again, or none [the user's cache folder]."""
     maturity: str | None = option(None, shown=False)

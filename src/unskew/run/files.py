@@ -130,7 +130,17 @@ def loader_options(config: Config, held_by: str | None) -> dict[str, Any]:
     data, options = config.data, {**config.data.options, **config.features.asked}
     if data.is_named:
         return options
-    roles = ("user", "item", "click", "conversion", "time", "space", "duplicates", "known_propensity")
+    roles = (
+        "user",
+        "item",
+        "click",
+        "conversion",
+        "time",
+        "space",
+        "duplicates",
+        "unclicked",
+        "known_propensity",
+    )
     options |= {name: getattr(data, name) for name in (*roles, "actions", "test", "unbiased", "cache")}
     source = data.source if isinstance(data.source, str) else list(data.source)
     options |= {"train": source, "test_is": data.test_is or "logged"}

@@ -50,7 +50,7 @@ FLAGS = {
 
 OF_FILES = (
     "test", "test_is", "unbiased", "user", "item", "click", "conversion", "space", "known_propensity",
-    "actions", "duplicates", "cache",
+    "actions", "duplicates", "unclicked", "cache",
 )  # fmt: skip
 """Options that say what the columns of a file are; a dataset with a name knows."""
 

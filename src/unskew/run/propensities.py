@@ -41,7 +41,7 @@ from unskew.run.figures import confounding_figures, spread_figures, truth_figure
 from unskew.run.models import method_of
 from unskew.run.parameters import changed
 from unskew.run.protocol import Protocol
-from unskew.run.training import given_everywhere, read_off
+from unskew.run.training import figures_on_test, given_everywhere, read_off
 from unskew.training import resolve_device
 
 if TYPE_CHECKING:
@@ -244,6 +244,8 @@ def _trained(
         )
         kinds = {"_raw": propensity.reread(calibrator=None), "": propensity}
     of_kinds = {kind: dict(estimated.figures) for kind, estimated in found.items()}
+    if (on_test := figures_on_test(propensity, dataset.test, protocol.clip)) is not None:
+        of_kinds["on test rows"] = on_test
     if isinstance(propensity, Propensity) and (further := protocol.further_figures(propensity, log)):
         of_kinds["calibrated"]["per_seed"] = {**calibrated.figures["per_seed"], **further}
     figures: dict[str, Any] = {

@@ -102,6 +102,9 @@ def split_labels(labels: list[str], models: Mapping[str, Debiaser], dataset: Dat
             f" {facts['maturity']} to convert"
             + (f"; {late:,} conversions that came later than that count as none" if late else "")
         )
+    if wrong := facts.get("unclicked_conversions"):
+        done = "dropped" if facts["unclicked"] == "drop" else "counted as clicks"
+        further.append(f"{wrong:,} rows that converted without a click: {done}")
     if absent := facts.get("features_left_out"):
         further.append(f"no features, since files to be scored lack them: {', '.join(absent)}")
     return [*labels, *further]

@@ -54,6 +54,19 @@ def read_off(propensity: BasePropensity, log: Log, p_min: Clip) -> dict[str, Est
     }
 
 
+def figures_on_test(propensity: BasePropensity, test: Log | None, p_min: Clip) -> dict[str, Any] | None:
+    """Return the figures of a propensity on test impressions; None where they have no clicks and others."""
+    if test is None or test.space != "impressions" or not 0 < test.n_clicks < len(test):
+        return None
+    figures = []
+    for score in propensity.predict_each(test, average=True):
+        sketch = CalibrationSketch()
+        sketch.update(score, test.click)
+        clicks = score[test.clicked]
+        figures.append(propensity_figures(sketch, clicks, p_min=p_min, population_size=len(test)))
+    return average(figures)
+
+
 def given_everywhere(log: Log, scores: NDArray[np.float64] | float, p_min: Clip, seeds: int = 1) -> Estimated:
     """The same of propensities that were not trained: one number, or one for every cell of D, judged there.
 

@@ -12,7 +12,7 @@ from unskew.base.estimator import require_choice
 from unskew.base.progress import SILENT, Progress
 from unskew.base.registry import register
 from unskew.data import Duplicates, Log, Space, Wanted
-from unskew.data.checks import names_of
+from unskew.data.checks import Unclicked, names_of, resolve_unclicked
 from unskew.data.datasets.dataset import (
     Dataset,
     Protocol,
@@ -46,6 +46,7 @@ class Files:
     conversion: str | None = None
     space: Space = "matrix"
     duplicates: Duplicates = "error"
+    unclicked: Unclicked = "error"
     keep: Sequence[str] = ()
     numbers: Sequence[str] = ()
     unseen: Unseen | None = None
@@ -61,6 +62,7 @@ class Files:
             object.__setattr__(self, "unseen", "error" if self.features is None else "keep")
         require_choice("unseen", self.unseen, get_args(Unseen))
         require_choice("test_is", self.test_is, get_args(TestIs))
+        require_choice("unclicked", self.unclicked, get_args(Unclicked))
         for name in ("keep", "ignore", "numbers"):
             object.__setattr__(self, name, names_of(name, getattr(self, name)))
 
@@ -89,6 +91,10 @@ def files(
         What to do with test and validation rows of users or items that are not in ``train``: ``"error"``,
         ``"drop"`` and count them in ``facts``, or ``"keep"`` for models that read features. None is
         ``"keep"`` with features and ``"error"`` without.
+    unclicked
+        What to do with rows that converted without a click: ``"drop"`` them or count them as a ``"click"``,
+        and count them in ``facts``. ``"error"`` refuses them in the space ``"matrix"``; the other space
+        leaves their conversion out.
     test_is
         ``"random"``: the test pairs were shown at random. ``"logged"``: they were seen as the training pairs
         were (a next day's log), so that they are biased in the same way, and reports say so.
@@ -135,15 +141,19 @@ def files(
         ignore=(*asked.ignore, *absent),
     )
     population = LogOptions(asked.space, asked.duplicates, actions=asked.actions)
-    train = cached_log_of(source, columns, population, cache, progress)
+    train, repaired = resolve_unclicked(
+        cached_log_of(source, columns, population, cache, progress), asked.unclicked
+    )
     logs: dict[str, Log] = {}
     facts: dict[str, Any] = {"protocol": protocol, "leaked_cells_found": 0, "leaked_cells_dropped": 0}
-    facts |= {"unseen_rows_dropped": 0, "features_left_out": absent}
+    facts |= {"unseen_rows_dropped": 0, "features_left_out": absent, "unclicked_conversions": repaired}
+    facts["unclicked"] = asked.unclicked
     for role, each in sources.items():
         if asked.conversion is None:
             remedy = "name their column with conversion="
             raise ParameterError(f"a {role} log needs conversions", remedy=remedy)
-        log = _held_out(each, train, asked)
+        log, repaired = resolve_unclicked(_held_out(each, train, asked), asked.unclicked)
+        facts["unclicked_conversions"] += repaired
         with errors_name(str(under(root, places[role] or ""))):
             if asked.unseen == "drop":
                 rows, log = len(log), _seen_rows(log, train)
@@ -195,6 +205,7 @@ def _columns(asked: Files) -> LogColumns:
         asked.known_propensity,
         asked.keep,
         guessed=asked.numbers,
+        unclicked=asked.unclicked,
     )
 
 
