@@ -16,10 +16,11 @@ import pytest
 import torch
 
 from unskew.data import Rows
+from unskew.training import means
 
 jaxtyping = pytest.importorskip("jaxtyping")
 
-CALLED = ("Float[", "Float64[", "Int[", "Bool[")
+CALLED = ("Float[", "Float64[", "Int[", "Bool[", "OnRows", "PerModel")
 
 
 class WrongShapeError(AssertionError):
@@ -62,7 +63,9 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.cache
     def hints() -> dict[str, Any]:
-        return get_type_hints(function, vars(jaxtyping) | vars(sys.modules[function.__module__]))
+        names = vars(jaxtyping) | vars(sys.modules[function.__module__]) | {"Tensor": torch.Tensor}
+        aliases = {name: eval(getattr(means, name), names) for name in ("OnRows", "PerModel", "OnBoth")}
+        return get_type_hints(function, names | aliases)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

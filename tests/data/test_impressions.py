@@ -203,7 +203,7 @@ def test_features_rank_the_items_of_new_users_better_than_popularity():
         ({"conversion_rate": 0}, r"conversion_rate must be in \(0, 1\), not 0"),
         ({"confounding": -1}, "confounding must be in"),
         ({"arriving": 1.5}, "arriving must be in"),
-        ({"bias": "1"}, r"bias must be in \[0, inf\), not '1'"),
+        ({"bias": "1"}, r"bias must be at least 0, not '1'"),
         ({"seed": -1}, "seed must be a whole number of 0 or more, not -1"),
         ({"test_rows": 0}, "test_rows must be a whole number of at least 1, not 0"),
         ({"root": "here"}, "the impressions are drawn, not read"),

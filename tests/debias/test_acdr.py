@@ -38,7 +38,7 @@ def test_the_loss_of_clicks_is_its_formula_on_cells_that_train(world):
 def test_the_bins_have_equal_weight_on_cells_that_train_nothing(world):
     cells, edges = world.setting.held_out.calibration, world.setting.state(Bins).edges
     assert edges.shape == (len(SEEDS), 3)
-    p = world.method.tower.probability(world.setting, cells, raw=True)
+    p = world.method.click_probability(world.setting, cells, raw=True)
     for of_p, weight, of_edges in zip(p, cells.weight, edges, strict=True):
         inside = torch.bincount(torch.bucketize(of_p, of_edges, right=True), weight.double(), minlength=4)
         # Edges are among the p themselves: each bin is off by one cell at most.
@@ -63,7 +63,7 @@ def test_a_level_that_is_off_is_drawn_back_more_than_by_the_likelihood_alone(wor
 def test_prediction_and_imputer_are_those_of_dr_jl_with_the_tower_s_p(world):
     host = World(deep(us.DRJL, p_min=1e-6))
     host.setting.networks = world.networks
-    p = world.method.tower.propensity(world.setting, world.observed)
+    p = world.method.propensity_of(world.setting, world.observed)
     batch = replace(world.observed, propensity=p)
     host.setting.clicks = batch
     with torch.no_grad():
@@ -88,7 +88,10 @@ def test_what_cannot_be_is_refused(world):
     for method, problem in (
         (ACDR(penalty=-1.0), "penalty must be at least 0"),
         (ACDR(bins=0), "bins must be at least 1"),
-        (ACDR(calibration="external"), "acdr has no calibration 'external'"),
+        (
+            ACDR(calibration="external"),
+            "calibration must be 'auto', 'report-only' or 'in-loop'",
+        ),
     ):
         with pytest.raises(ParameterError, match=problem):
             method.fit(world.log)

@@ -46,7 +46,7 @@ def test_an_imputer_that_learned_nothing_is_found_beside_a_prediction_that_learn
 
 def test_a_click_tower_that_learned_nothing_is_found():
     with pytest.warns(CollapseWarning, match="'click' learned nothing"):
-        model = us.GPL(**SMALL, click_weight_decay=10.0).fit(WORLD.train, seeds=SEEDS)
+        model = us.GPL(**SMALL, weight_decay=10.0).fit(WORLD.train, seeds=SEEDS)
     assert "click" in names(model)
 
 

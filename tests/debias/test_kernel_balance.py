@@ -36,7 +36,7 @@ def kernels(setting: Setting, observed: Batch, full: Batch, **how) -> tuple[torc
 
 def gaps(setting: Setting, method: Balancing, observed: Batch, full: Batch) -> torch.Tensor:
     """mean_D K(x, x_j) − mean_O w·K(x, x_j) ``[R, J]``."""
-    weight = setting.density / method.balance.weighed(setting, observed).propensity
+    weight = method.weight(setting, observed)
     at_observed, at_full = kernels(setting, observed, full, kernel=method.kernel, anchors=method.anchors)
     return at_full.mean(1) - (weight.unsqueeze(-1) * at_observed).mean(1)
 
@@ -77,11 +77,11 @@ def test_with_flat_weights_kb_dr_is_dr_jl_with_normalised_propensities():
 @pytest.mark.parametrize("kernel", ["gaussian", "exponential"])
 def test_the_weight_loss_is_entropy_and_a_hinge_for_each_anchor(kernel: str):
     method, setting = balancing(kernel=kernel, anchors=15, tolerance=0.002, gamma=7.0)
-    weight = setting.density / method.balance.weighed(setting, OBSERVED).propensity
+    weight = method.weight(setting, OBSERVED)
     gap = gaps(setting, method, OBSERVED, FULL)
     hinges = (gap.abs() - 0.002).clamp(min=0).sum(1)
     expected = (weight * weight.log()).mean(1) + 7.0 * hinges
-    torch.testing.assert_close(method.balance.loss(setting, OBSERVED, FULL), expected)
+    torch.testing.assert_close(method.weight_loss(setting, OBSERVED, FULL), expected)
     # Public code takes the hinge of the sum, in which anchors above and below cancel.
     assert bool((hinges > (gap.sum(1).abs() - 0.002).clamp(min=0) + 0.05).any())
 
@@ -109,7 +109,7 @@ def test_embeddings_that_all_coincide_give_finite_losses():
     with torch.no_grad():
         for table in (setting.networks["prediction"].user, setting.networks["prediction"].item):
             table.weight.zero_()
-    assert bool(torch.isfinite(method.balance.loss(setting, OBSERVED, FULL)).all())
+    assert bool(torch.isfinite(method.weight_loss(setting, OBSERVED, FULL)).all())
     assert not embeddings(setting, OBSERVED).requires_grad
 
 
@@ -125,7 +125,7 @@ def test_training_the_weights_balances_what_wrong_propensities_leave_unbalanced(
             table.weight.normal_(0, 0.1, generator=torch.Generator().manual_seed(0))
     for _ in range(200):
         optimiser.zero_grad()
-        method.balance.loss(setting, observed, FULL).sum().backward()
+        method.weight_loss(setting, observed, FULL).sum().backward()
         optimiser.step()
     after = gaps(setting, method, observed, FULL).abs().sum(1)
     assert bool((after < 0.2 * before).all()), (before, after)

@@ -222,5 +222,5 @@ class TestSpread:
 
 @pytest.mark.parametrize("members", [0, 1001])
 def test_impossible_numbers_of_members_are_refused(data, members):
-    with pytest.raises(ParameterError, match=f"members must be from 1 to 1,000, not {members}"):
+    with pytest.raises(ParameterError, match=f"members must be in .1, 1000., not {members}"):
         us.Naive(members=members).fit(data.train)

@@ -9,8 +9,7 @@ from scipy.special import logit
 
 from contracts.click_world import CELLS, World, ce, deep
 from unskew import DCMT, DDPO, DRV2, ESCM2DR, ESCM2IPS, ESMM, IPSV2, MultiDR, MultiIPW, losses
-from unskew.base.errors import ParameterError
-from unskew.debias.tasks import log_not_both
+from unskew.debias.esmm import log_not_both
 from unskew.debias.towers import Tasks
 from unskew.study.legacy import OfficialV2, as_published
 
@@ -120,59 +119,40 @@ def balance_of(world: World, clicks: slice, cells: slice) -> np.ndarray:
     return density * clicked - (1 - density) * (prediction / (1 - p))[:, unclicked].mean(1)
 
 
-@pytest.mark.parametrize("errors", ["squared", "ce"])
-def test_the_v2_methods_are_their_formulas(errors):
-    imputing = {"imputation_weight": 0.3}
-    for cls, further in ((IPSV2, {}), (DRV2, imputing), (DRV2, {**imputing, "imp_loss": "sq"})):
-        world = World(
-            deep(cls, errors=errors, balance_weight=0.2, conversion_weight=2.0, p_min=1e-6, **further)
-        )
-        p, prediction, r = world.read("click"), world.read("prediction"), world.everywhere(world.r)
-        square = errors == "squared"
-        distance = (lambda a, b: (a - b) ** 2) if square else ce
-        error = distance(r, prediction)
-        imputed = distance(world.read("imputation"), prediction) if cls is DRV2 else 0.0 * error
-        given, o = world.p.ravel(), world.click
-        conversion = 2.0 * (imputed + o * (error - imputed) / given).mean(1)
-        if cls is DRV2:
-            published = "imp_loss" in further
-            residual = error - imputed if published else r - world.read("imputation")
-            conversion += 0.3 * (o * residual**2 / given).mean(1)
-        clicks, cells = len(world.clicked) // 2, len(CELLS) // 2
-        balance = balance_of(world, slice(clicks), slice(cells))
-        balance *= balance_of(world, slice(clicks, None), slice(cells, None))
-        expected = (
-            distance(o.astype(float), p).mean(1)
-            + distance(o * r, p * prediction).mean(1)
-            + conversion
-            + 0.2 * balance
-        )
-        np.testing.assert_allclose(world.loss(), expected, rtol=1e-6)
+@pytest.mark.parametrize("published", [False, True])
+@pytest.mark.parametrize("cls", [IPSV2, DRV2])
+def test_the_v2_methods_are_their_formulas(cls, published):
+    """As published the imputation learns (e − ê)²/p, no p is given, and a batch's own balance is squared."""
+    weights = {"imputation_weight": 0.3} if cls is DRV2 else {}
+    method = deep(cls, balance_weight=0.2, conversion_weight=2.0, p_min=1e-6, **weights)
+    world = World(as_published(method, *([OfficialV2] if published else [])))
+    p, prediction, r = world.read("click"), world.read("prediction"), world.everywhere(world.r)
+    error, o, given = (r - prediction) ** 2, world.click, p if published else world.p.ravel()
+    imputed = (world.read("imputation") - prediction) ** 2 if cls is DRV2 else 0.0 * error
+    conversion = 2.0 * (imputed + o * (error - imputed) / given).mean(1)
+    if cls is DRV2:
+        residual = error - imputed if published else r - world.read("imputation")
+        conversion += 0.3 * (o * residual**2 / given).mean(1)
+    half = len(world.clicked) // 2, len(CELLS) // 2
+    halves = [[slice(at) for at in half], [slice(at, None) for at in half]]
+    balance = np.prod([balance_of(world, *each) for each in halves], axis=0)
+    if published:
+        balance = ((o / p - (1 - o) / (1 - p)) * prediction).mean(1) ** 2
+    expected = ((o - p) ** 2).mean(1) + ((o * r - p * prediction) ** 2).mean(1) + conversion + 0.2 * balance
+    np.testing.assert_allclose(world.loss(), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.3])
-def test_the_imputation_of_dr_v2_is_least_at_the_rate_of_conversions_but_as_published_far_off(rate):
+def test_the_imputation_of_dr_v2_is_least_at_the_rate_of_conversions(rate):
     """From the expected loss on a grid of r̃, at a prediction that is right."""
     grid = torch.linspace(0.001, 0.999, 999).double()
-    output, prediction = torch.logit(grid), torch.full_like(grid, float(logit(rate)))
-
-    def best(loss: str) -> float:
-        clicks = (output[:, None], prediction[:, None], torch.ones(1).double())
-        converted, not_converted = (
-            losses.dr_v2_imputation(torch.full_like(grid, r)[:, None], *clicks, loss=loss) for r in (1.0, 0.0)
-        )
-        return float(grid[(rate * converted + (1 - rate) * not_converted).argmin()])
-
-    assert best(DRV2().imp_loss) == pytest.approx(rate, abs=1e-3)
-    published = rate + np.sqrt(rate * (1 - rate))
-    assert best(as_published(DRV2(), OfficialV2).imp_loss) == pytest.approx(published, abs=1e-3)
-
-
-def test_dr_v2_refuses_options_of_the_imputation_loss_that_do_not_fit():
-    with pytest.raises(ParameterError, match="imp_loss must be 'residual' or 'sq', not 'ce'"):
-        DRV2(imp_loss="ce").fit(World(deep(DRV2)).log)
-    with pytest.raises(ParameterError, match="detach_pred_in_imp=False says nothing"):
-        DRV2(detach_pred_in_imp=False).fit(World(deep(DRV2)).log)
+    one, no = torch.ones(999, 1).double(), {"click_conversion_weight": 0.0, "conversion_weight": 0.0}
+    rest = (torch.logit(rate * one), one, torch.logit(grid)[:, None], 0 * one)
+    converted, not_converted = (
+        losses.dr_v2(r * one, *rest, balance_weight=0.0, click=one, **no) for r in (1.0, 0.0)
+    )
+    best = grid[(rate * converted + (1 - rate) * not_converted).argmin()]
+    assert float(best) == pytest.approx(rate, abs=1e-3)
 
 
 def test_log_of_not_both_is_right_and_stays_finite_where_the_product_rounds_to_one():
@@ -184,16 +164,6 @@ def test_log_of_not_both_is_right_and_stays_finite_where_the_product_rounds_to_o
     value.sum().backward()
     assert value.item() == pytest.approx(-60.0 + np.log(2))
     assert far.grad.item() == pytest.approx(-1.0)
-
-
-def test_as_published_v2_squares_the_balance_of_the_whole_batch():
-    world = World(as_published(deep(IPSV2), OfficialV2))
-    p, prediction, o = world.read("click"), world.read("prediction"), world.click
-    expected = ((o / p - (1 - o) / (1 - p)) * prediction).mean(1) ** 2
-    tasks = Tasks.read(world.setting, world.observed, world.full, "prediction")
-    np.testing.assert_allclose(
-        world.method.squared_imbalance(world.setting, tasks).detach(), expected, rtol=1e-5
-    )
 
 
 def imbalance_of(tasks: Tasks) -> torch.Tensor:

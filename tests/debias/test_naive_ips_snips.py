@@ -121,7 +121,7 @@ class TestValidation:
         ({"selection": "auc"}, "selection must be 'snips' or 'ce', not 'auc'"),
         ({"p_min": 0.0}, r"p_min must be 'auto' or a number in \(0, 1\), not 0.0"),
         ({"p_min": 1.5}, r"p_min must be 'auto' or a number in \(0, 1\), not 1.5"),
-        ({"learning_rate": 0.0}, "learning_rate must be in"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"patience": 0}, "patience must be at least 1"),
     ],
 )

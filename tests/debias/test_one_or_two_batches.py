@@ -93,7 +93,6 @@ CASES: dict[str, Case] = {
         name: _imputation(name)
         for name in ("dr_jl_imputation", "mrdr_imputation", "dr_bias_imputation", "dr_mse_imputation")
     },
-    "dr_v2_imputation": _imputation("dr_v2_imputation"),
     "imputation of mean weight": _imputation("mrdr_imputation", mean_weight=torch.tensor(7.0)),
     "imputation by ce": _imputation("dr_jl_imputation", loss="ce"),
     "click_loss": lambda d: losses.click_loss(d.both(d.click_logit), **d.cells),

@@ -21,7 +21,7 @@ OBSERVED, FULL = clicked_batch(), full_batch()
 def stable(**params: object) -> tuple[StableDR, Setting]:
     method = StableDR(learner=WIDE, **params)
     setting = small_setting(method)
-    method.find_centre(setting)
+    method.before_epoch(setting)
     return method, setting
 
 

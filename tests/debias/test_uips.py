@@ -15,7 +15,7 @@ from unskew.base.errors import DataError, ParameterError
 
 def found(**params) -> World:
     world = World(deep(UIPS, **params))
-    world.method.find_uncertainty(world.setting)
+    world.method.before_epoch(world.setting)
     return world
 
 

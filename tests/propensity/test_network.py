@@ -152,7 +152,7 @@ def test_label_smoothing_moves_propensities_toward_one_half(log):
         ({"epochs": 0}, "epochs must be at least 1, not 0"),
         ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
         ({"label_smoothing": 1.0}, r"label_smoothing must be in \[0, 1\), not 1.0"),
-        ({"learning_rate": -1.0}, "learning_rate must be in"),
+        ({"learning_rate": -1.0}, "learning_rate must be above 0"),
         ({"patience": 0}, "patience must be at least 1"),
         ({"learner": us.NeuMF(dropout=2.0)}, r"dropout must be in \[0, 1\)"),
     ],

@@ -251,7 +251,7 @@ BAD = [
     (
         {"tune": {"values": {"learning_rate": [float("inf")]}}},
         "cpu",
-        "learning_rate must be in",
+        "learning_rate must be above 0",
     ),
     ({"tune": {"values": {"learner__dim": [4, 0]}}}, "cpu", "dim must be at least 1"),
     ({}, "tpu9", "'tpu9' is not a device"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.study.legacy import AveragedTogether, NoisyImputer, OfficialV2, UnclickedOnce, as_published
+from unskew.study.legacy import AveragedTogether, NoisyImputer, UnclickedOnce, as_published
 from unskew.study.results import described
 
 BRIEFLY = {
@@ -58,11 +58,3 @@ def test_copies_of_a_deviating_method_deviate_too(log):
     alone = as_published(us.DRJL(**BRIEFLY), NoisyImputer).fit(log, propensity=0.3, device="cpu")
     copy = published.fit_many(log, propensities={"p": 0.3}, device="cpu")["p"]
     np.testing.assert_allclose(copy.predict(log), alone.predict(log), rtol=1e-5)
-
-
-def test_the_official_v2_methods_stop_no_gradient():
-    assert not as_published(us.IPSV2(), OfficialV2).detach_p_in_cvr
-    published = as_published(us.DRV2(), OfficialV2)
-    assert not published.detach_pred_in_imp
-    assert not published.detach_imp_in_cvr
-    assert published.imp_loss == "sq"

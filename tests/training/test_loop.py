@@ -193,9 +193,9 @@ def test_passes_alternate_by_epoch_and_steps_by_batch():
     ("options", "message"),
     [
         ({"epochs": 0}, "epochs must be at least 1, not 0"),
-        ({"learning_rate": 0.0}, "learning_rate must be in"),
-        ({"learning_rate": float("nan")}, "learning_rate must be in"),
-        ({"weight_decay": -1e-4}, "weight_decay must be in"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be above 0"),
+        ({"weight_decay": -1e-4}, "weight_decay must be at least 0"),
         ({"patience": 0}, "patience must be at least 1, not 0"),
     ],
 )

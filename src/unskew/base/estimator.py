@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
+from math import inf
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -139,12 +140,14 @@ def require_in(interval: str, **values: Any) -> None:
     unskew.base.errors.ParameterError: dropout must be in [0, 1), not 1.0. ...
     """
     low, high = map(float, interval[1:-1].split(","))
+    one_sided = f"{'at least' if interval[0] == '[' else 'above'} {low:g}"
+    span = one_sided if high == inf else f"in {interval}"
     ends = [end for end, bracket in ((low, interval[0] == "["), (high, interval[-1] == "]")) if bracket]
     for name, value in values.items():
         number = isinstance(value, Real) and not isinstance(value, bool)
         holds = number and (low < float(value) < high or value in ends)
-        remedy = _unquoted(value, "give a number of this interval")
-        require(holds, f"{name} must be in {interval}, not {value!r}", remedy)
+        remedy = _unquoted(value, "give such a number")
+        require(holds, f"{name} must be {span}, not {value!r}", remedy)
 
 
 def _unquoted(value: Any, remedy: str) -> str:

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from unskew.base.estimator import require_at_least
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
-from unskew.debias.imputation import JointLearning
-from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, State
-from unskew.debias.tasks import click_loss
-from unskew.debias.towers import Source, Tasks, WithTower, held_out
-from unskew.metrics.sample_weight import inverse_weight
-from unskew.training import Pass, Step
-from unskew.training.means import OnBoth, Space
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from unskew.debias.method import Batch, ClicksAndCells, Pass, Setting, Stage, State, Step, within
+from unskew.debias.towers import OwnPropensity, Tasks, click_loss
+from unskew.training.means import OnBoth, OnRows, PerModel, Space
 
 
 class Bins(State):
@@ -31,7 +21,7 @@ class Bins(State):
 
 @register(order=260)
 @dataclass(kw_only=True)
-class ACDR(WithTower, JointLearning):
+class ACDR(OwnPropensity):
     """L_g = mean_D CE(o, p) + λ · ECE, ECE = Σ_m |mean_D 1[p in bin m]·(o − p)|; then DR-JL with p.
 
     The M bins have equal weight in D by the p of held-out cells, and are found anew in each epoch; a bin's p
@@ -48,39 +38,33 @@ class ACDR(WithTower, JointLearning):
     bins
         M; 15 in the published code.
     calibration
-        As in :class:`ClickTower`, but ``"auto"`` is the network's own.
+        As in :class:`GPL`, but ``"auto"`` is the network's own.
     """
 
-    name: ClassVar[str] = "acdr"
-    paper: ClassVar[str] = "ACDR, public code"
-    when: ClassVar[str] = "as a baseline: calibration in the loss of the propensity, not after it"
-    needs_propensity: ClassVar[bool] = False
-    sources: ClassVar[tuple[Source, ...]] = ("report-only", "in-loop")
-    detached: ClassVar[tuple[str, ...]] = (
-        "propensity in the imputation and prediction steps",
-        "imputation in the prediction step",
-        "prediction in the imputation step",
-        "edges of the bins",
-    )
+    name = "acdr"
+    paper = "ACDR, public code"
+    when = "as a baseline: calibration in the loss of the propensity, not after it"
+    sources = ("report-only", "in-loop")
+    ranges = within(penalty="[0, inf)", bins="[1, inf)")
 
     penalty: float = 1.0
     bins: int = 15
 
     def stages(self) -> tuple[Stage, ...]:
-        """The click network alone, then with DR-JL in turn."""
+        """Train the click network alone, then with DR-JL in turn."""
         step = Step("click", self.propensity_loss, ("click",))
         click = Pass(ClicksAndCells(self.ratio), (step,), self.find_bins)
-        return (*self.tower.stages(self.networks()), Stage((click, *self.plan())))
+        return (*self.warm_up_stages(), Stage((click, *self.plan())))
 
     def find_bins(self, setting: Setting) -> None:
-        """Bins of equal weight, by the p of the cells that no click network trains on."""
-        cells = held_out(setting).calibration
-        p = self.tower.probability(setting, cells, raw=True)
+        """Find bins of equal weight, by the p of the cells that no click network trains on."""
+        cells = setting.cells.calibration
+        p = self.click_probability(setting, cells, raw=True)
         setting.state(Bins).write(edges=equal_mass_edges(p, cells.weight.to(p.dtype), bins=self.bins))
 
     def propensity_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
-        """L_g."""
-        tasks, trains = Tasks.read(setting, observed, full), held_out(setting).trains
+        """Return L_g."""
+        tasks, trains = Tasks.read(setting, observed, full), setting.cells.trains
         return acdr_propensity(
             tasks.of("click"),
             setting.state(Bins).edges,
@@ -89,24 +73,15 @@ class ACDR(WithTower, JointLearning):
             **tasks.space,
         )
 
-    def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w = 1/p, as DR-JL."""
-        return inverse_weight(propensity)
-
-    def _check(self) -> None:
-        super()._check()
-        require_at_least(0, penalty=self.penalty)
-        require_at_least(1, bins=self.bins)
-
 
 def acdr_propensity(
     click_logit: OnBoth,
-    edges: Float[Tensor, "*#batches M"],
+    edges: Tensor,
     *,
     penalty: float = 1.0,
     counts: OnBoth | None = None,
     **space: Any,
-) -> Tensor:
+) -> PerModel:
     """L_g = mean_D CE(o, p) + λ · ECE, with ECE from :func:`calibration_error`.
 
     How ACDR learns propensities. Its prediction learns :func:`dr`, its imputer :func:`dr_jl_imputation`.
@@ -120,7 +95,7 @@ def acdr_propensity(
     penalty
         λ.
     space
-        ``click``; or ``density`` and ``unclicked``, with pairs.
+        As in :func:`click_loss`.
 
     Examples
     --------
@@ -133,12 +108,8 @@ def acdr_propensity(
 
 
 def calibration_error(
-    click_logit: OnBoth,
-    edges: Float[Tensor, "*#batches M"],
-    *,
-    counts: OnBoth | None = None,
-    **space: Any,
-) -> Tensor:
+    click_logit: OnBoth, edges: Tensor, *, counts: OnBoth | None = None, **space: Any
+) -> PerModel:
     """L = Σ_m |mean_D 1[p in bin m]·(o − p)|: ECE, whose gradient moves the p of a bin but not its bin.
 
     Parameters
@@ -150,7 +121,7 @@ def calibration_error(
     counts
         1 (or true) on the rows that it is of; all by default.
     space
-        ``click``; or ``density`` and ``unclicked``, with pairs.
+        As in :func:`click_loss`.
 
     Examples
     --------
@@ -164,18 +135,16 @@ def calibration_error(
         torch.searchsorted(edges.contiguous(), p.detach().contiguous(), right=True) for p in (clicked, full)
     ]
     counted = (1.0, 1.0) if counts is None else whole.both(counts)
-    missing, found = (1.0 - clicked) * counted[0], -full * counted[1]
+    missing, surplus = (1.0 - clicked) * counted[0], -full * counted[1]
     total = torch.zeros_like(full[..., 0])
-    for each in range(edges.shape[-1] + 1):
-        gap = whole.over_cells(clicked=missing * (bins[0] == each), unclicked=found * (bins[1] == each))
+    for number in range(edges.shape[-1] + 1):
+        gap = whole.over_cells(clicked=missing * (bins[0] == number), unclicked=surplus * (bins[1] == number))
         total = total + gap.abs()
     return total
 
 
-def equal_mass_edges(
-    probability: Float[Tensor, "*batches n"], weight: Float[Tensor, "*batches n"], *, bins: int
-) -> Float[Tensor, "*batches M"]:
-    """Edges between ``bins`` bins of equal weight.
+def equal_mass_edges(probability: OnRows, weight: OnRows, *, bins: int) -> Tensor:
+    """Return the edges between ``bins`` bins of equal weight.
 
     Examples
     --------
@@ -186,5 +155,5 @@ def equal_mass_edges(
     rising, order = probability.sort(dim=-1)
     below = weight.gather(-1, order).cumsum(-1)
     share = torch.arange(1, bins, dtype=below.dtype, device=below.device) / bins
-    place = torch.searchsorted(below, (share * below[..., -1:]).contiguous())
-    return rising.gather(-1, place.clamp(max=rising.shape[-1] - 1))
+    at = torch.searchsorted(below, (share * below[..., -1:]).contiguous())
+    return rising.gather(-1, at.clamp(max=rising.shape[-1] - 1))

@@ -4,30 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor
-
-from unskew.base.estimator import require_above, require_at_least, require_in
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
 from unskew.debias.ips import ips
-from unskew.debias.method import Counted, Debiaser
+from unskew.debias.method import Batch, Counted, Debiaser, Loss, Pass, Setting, Stage, Step, clicks, within
 from unskew.debias.naive import naive
-from unskew.debias.setting import (
-    Batch,
-    ClicksAndCells,
-    Loss,
-    Plan,
-    Setting,
-    Stage,
-    clicks,
-)
-from unskew.training import Pass, Step
-from unskew.training.means import cross_entropy, weighted_mean
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from unskew.training.means import OnRows, PerModel, cross_entropy, weighted_mean
 
 
 @register(order=220)
@@ -54,12 +37,12 @@ class ATT(Debiaser):
         is then taught its own predictions, and weight decay alone moves it.
     """
 
-    name: ClassVar[str] = "att"
-    paper: ClassVar[str] = "Saito 2020"
-    when: ClassVar[str] = "where weights are too uneven for IPS but propensities rank well"
-    needs_propensity: ClassVar[bool] = True
-    needs_full_space: ClassVar[bool] = True
-    detached: ClassVar[tuple[str, ...]] = ("propensity", "pseudo-label")
+    name = "att"
+    paper = "Saito 2020"
+    when = "where weights are too uneven for IPS but propensities rank well"
+    needs_propensity = True
+    needs_full_space = True
+    ranges = within(agreement="(0, 1]", pseudo_epochs="[1, inf)", labelled="[0, inf)", ratio="(0, inf)")
 
     agreement: float = 0.1
     pseudo_epochs: int = 50
@@ -67,39 +50,33 @@ class ATT(Debiaser):
     ratio: float = 1.0
 
     def learns_from(self) -> Mapping[str, Counted]:
-        """Pseudo-labels make rows of all of D."""
+        """Count all of D: pseudo-labels make rows of it."""
         return dict.fromkeys(self.networks(), "population")
 
-    def networks(self) -> dict[str, tuple[str, ...]]:
-        """Three predictors of the same shape."""
-        return {"prediction": ("prediction",), "first": ("first",), "second": ("second",)}
+    def networks(self) -> Mapping[str, tuple[str, ...]]:
+        """Return three predictors of the same shape."""
+        return {name: (name,) for name in ("prediction", "first", "second")}
 
     def stages(self) -> tuple[Stage, ...]:
-        """Pre-training on O, then pseudo-labels on D."""
+        """Pre-train on O, then train on pseudo-labels of D."""
         pretrain = tuple(
             Pass(clicks, (Step(f"pre-train {tower}", self._pretrain(tower), (tower,)),))
             for tower in self.networks()
         )
         return Stage(pretrain), Stage(self.plan(), epochs=self.pseudo_epochs)
 
-    def plan(self) -> Plan:
-        """The passes on pseudo-labels."""
-        step = Step("pseudo-labels", self.loss, tuple(self.networks()))
-        return (Pass(ClicksAndCells(self.ratio), (step,)),)
-
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Σ over the three of the mean of CE(r̂₁, ·) where A₁ and A₂ agree."""
         labels = [setting.predicted(full, tower) for tower in ("first", "second")]
         logits = setting.logits(full, "prediction", "first", "second")
-        each = [att(logit, *labels, agreement=self.agreement) for logit in logits]
-        total = torch.stack(each).sum(0)
+        total = torch.stack([att(logit, *labels, agreement=self.agreement) for logit in logits]).sum(0)
         if self.labelled:
             for tower in ("first", "second"):
                 total = total + self.labelled * self._pretrain(tower)(setting, observed, full)
         return total
 
     def _pretrain(self, tower: str) -> Loss:
-        """IPS for A₁ and A₂, the plain mean for A₀."""
+        """Return the loss of IPS for A₁ and A₂, the plain mean for A₀."""
 
         def loss(setting: Setting, observed: Batch, full: Batch) -> Tensor:
             conversion, logit = observed.conversion, setting.logit(observed, tower)
@@ -109,21 +86,8 @@ class ATT(Debiaser):
 
         return loss
 
-    def _check(self) -> None:
-        super()._check()
-        require_above(0, ratio=self.ratio)
-        require_in("(0, 1]", agreement=self.agreement)
-        require_at_least(1, pseudo_epochs=self.pseudo_epochs)
-        require_at_least(0, labelled=self.labelled)
 
-
-def att(
-    logit: Float[Tensor, "*#batches #B"],
-    first: Float[Tensor, "*#batches #B"],
-    second: Float[Tensor, "*#batches #B"],
-    *,
-    agreement: float,
-) -> Float[Tensor, " *batches"]:
+def att(logit: OnRows, first: OnRows, second: OnRows, *, agreement: float) -> PerModel:
     """L = mean of CE(r̂₁, r̂) over the rows with |r̂₁ − r̂₂| ≤ ε, 0 where there is none.
 
     The loss of one of ATT's three models on pseudo-labels. Before, the first and the second learn

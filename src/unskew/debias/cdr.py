@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from unskew.base.estimator import require_at_least, require_choice, require_in
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
-from unskew.debias.forms import FormName, ImputationForm, dr_correction, form_of, imputed_error
-from unskew.debias.imputation import HOSTS, Hosted
-from unskew.debias.setting import Batch, Setting
-from unskew.learners.network import Embedded, Network
-from unskew.training import evaluating
-from unskew.training.means import OnBoth, Space
+from unskew.debias.imputation import FormName, Hosted, ImputationForm, dr_correction, form_of, imputed_error
+from unskew.debias.method import Batch, Setting, evaluating, within
+from unskew.training.means import OnBoth, OnRows, PerModel, Space
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from unskew.learners.network import Embedded, Network
 
 
 @register(order=90)
@@ -43,39 +37,39 @@ class CDR(Hosted):
         paper); what is left is scaled by 1/(1 − rate). A mask serves a whole batch: one thinned network.
     """
 
-    name: ClassVar[str] = "cdr"
-    paper: ClassVar[str] = "Song 2023"
-    when: ClassVar[str] = "doubly robust where some imputed errors cannot be trusted"
-    detached: ClassVar[tuple[str, ...]] = (*Hosted.detached, "filter")
+    name = "cdr"
+    paper = "Song 2023"
+    when = "doubly robust where some imputed errors cannot be trusted"
+    ranges = within(threshold="[0, inf)", masks="[2, inf)", mask_rate="(0, 1)")
 
     threshold: float = 0.1
     masks: int = 10
     mask_rate: float = 0.5
 
-    def imputed_error(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
-        """γ·ê."""
-        return super().imputed_error(setting, batch, logit) * self.trusted(setting, batch, logit)
-
-    def correction(self, setting: Setting, observed: Batch, logit: Tensor) -> Tensor:
-        """(e − γ·ê)/p of clicks."""
-        return cdr_correction(
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """mean_{B_D} γ·ê + (|O|/|D|) · mean_{B_O} (e − γ·ê)/p."""
+        batches = (observed, full)
+        logits = [setting.logit(batch) for batch in batches]
+        trusted = [self.trusted(setting, *each) for each in zip(batches, logits, strict=True)]
+        outputs = [self.imputer_output(setting, batch) for batch in batches]
+        return cdr(
             observed.conversion,
-            logit,
+            (logits[0], logits[1]),
             observed.propensity,
-            self.watched_output(setting, observed, logit),
-            self.trusted(setting, observed, logit),
+            (outputs[0], outputs[1]),
+            (trusted[0], trusted[1]),
             form=self.form,
             target_clip=self.target_clip,
+            density=setting.density,
         )
 
-    @torch.no_grad()
     def trusted(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
-        """γ ``[R, B]`` as truth values."""
+        """Return γ ``[R, B]`` as truth values."""
         _, imputer = setting.network_of("imputation")
-        with evaluating([imputer]):
+        with torch.no_grad(), evaluating([imputer]):
             rows = imputer.embed(batch.rows)
             outputs = torch.stack([self._thinned(imputer, rows) for _ in range(self.masks)])
-        errors = imputed_error(outputs, logit, form=self.form)
+            errors = imputed_error(outputs, logit, form=self.form)
         return cdr_trusted(errors, threshold=self.threshold)
 
     def _thinned(self, imputer: Network, rows: Embedded) -> Tensor:
@@ -85,26 +79,18 @@ class CDR(Hosted):
         )
         return imputer.read((user, item), "imputation")
 
-    def _check(self) -> None:
-        require_choice("host", self.host, tuple(HOSTS))
-        super()._check()
-        require_at_least(0, threshold=self.threshold)
-        require_at_least(2, masks=self.masks)
-        require_in("(0, 1)", mask_rate=self.mask_rate)
-
 
 def cdr(
-    conversion: Float[Tensor, "*#batches #B"],
+    conversion: OnRows,
     logit: OnBoth,
-    propensity: Float[Tensor, "*#batches #B"],
+    propensity: OnRows,
     imputation: OnBoth,
     trusted: OnBoth,
     *,
-    click: Tensor | None = None,
-    density: float | None = None,
     form: FormName | ImputationForm = "P1",
     target_clip: float | None = None,
-) -> Float[Tensor, " *batches"]:
+    **space: Any,
+) -> PerModel:
     """L = (1/|D|) Σ_D [o·e/p + γ·ê·(1 − o/p)].
 
     :func:`dr` where the imputer is trusted, :func:`ips` where it is not. The imputer learns the loss of
@@ -112,7 +98,7 @@ def cdr(
 
     Parameters
     ----------
-    conversion, logit, propensity, imputation, click, density, form, target_clip
+    conversion, logit, propensity, imputation, form, target_clip, space
         As in :func:`dr`.
     trusted
         γ as truth values, from :func:`cdr_trusted`; a pair where ``logit`` is one.
@@ -124,17 +110,18 @@ def cdr(
     >>> cdr(one, 2 * one, one / 2, zero, torch.tensor([False]), click=one)
     tensor(0.2539)
     """
-    space = Space(click, density)
-    (logit, everywhere), (output, imputed) = space.both(logit), space.both(imputation)
-    known = space.known(conversion), logit, space.known(propensity).detach(), output.detach()
-    sure, sure_everywhere = space.both(trusted)
-    return space.mean(
-        clicked=cdr_correction(*known, sure, form=form, target_clip=target_clip),
+    whole = Space(**space)
+    (logit, everywhere), (output, imputed) = whole.both(logit), whole.both(imputation)
+    conversion, p = whole.known(conversion), whole.known(propensity).detach()
+    sure, sure_everywhere = whole.both(trusted)
+    doubly_robust = dr_correction(conversion, logit, p, output.detach(), form=form, target_clip=target_clip)
+    return whole.mean(
+        clicked=torch.where(sure, doubly_robust, form_of(form).error(conversion, logit) / p),
         everywhere=imputed_error(imputed.detach(), everywhere, form=form) * sure_everywhere,
     )
 
 
-def cdr_trusted(imputed: Float[Tensor, "M *batches B"], *, threshold: float) -> Bool[Tensor, "*batches B"]:
+def cdr_trusted(imputed: Tensor, *, threshold: float) -> Tensor:
     """γ = 1[σ̂/μ̂ < η]: where imputed errors of M thinned imputers agree.
 
     Parameters
@@ -152,20 +139,3 @@ def cdr_trusted(imputed: Float[Tensor, "M *batches B"], *, threshold: float) -> 
     """
     deviation, mean = torch.std_mean(imputed.detach(), dim=0)
     return deviation < threshold * mean
-
-
-def cdr_correction(
-    conversion: Float[Tensor, "*#batches #B"],
-    logit: Float[Tensor, "*#batches #B"],
-    propensity: Float[Tensor, "*#batches #B"],
-    imputation: Float[Tensor, "*#batches #B"],
-    trusted: Bool[Tensor, "*#batches #B"],
-    *,
-    form: FormName | ImputationForm = "P1",
-    target_clip: float | None = None,
-) -> Float[Tensor, "*batches B"]:
-    """(e − γ·ê)/p of each click; parameters as in :func:`cdr`."""
-    doubly_robust = dr_correction(
-        conversion, logit, propensity, imputation, form=form, target_clip=target_clip
-    )
-    return torch.where(trusted, doubly_robust, form_of(form).error(conversion, logit) / propensity)

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-from torch.nn.functional import logsigmoid
-
-from unskew.base.estimator import require, require_above, require_at_least
+from unskew.base.estimator import require
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
 from unskew.debias.imputation import JointLearning
 from unskew.debias.ips import ips
-from unskew.debias.method import Counted
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, clicks
-from unskew.debias.tasks import click_loss
-from unskew.debias.towers import clicked
-from unskew.learners import Intercept, NetworkLearner, UserIntercept
-from unskew.metrics.sample_weight import inverse_weight
-from unskew.training import Pass, Step
+from unskew.debias.method import Batch, ClicksAndCells, Counted, Pass, Plan, Setting, Step, clicks, within
+from unskew.debias.towers import click_loss
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-
+    from unskew.learners import Learner
 
 LEAST = 1e-6
 """Propensities are kept so far from 0 and 1, where their logits would be infinite."""
@@ -45,38 +36,32 @@ class PlattExperts:
     count: int
     temperature: float
 
-    def networks(self) -> dict[str, tuple[str, ...]]:
-        """The maps (slopes, then intercepts), and the gates of users."""
-        maps = (*self._towers("slope"), *self._towers("intercept"))
-        return {f"{self.of}_maps": maps, f"{self.of}_gates": self._towers("gate")}
+    def towers(self, part: str) -> tuple[str, ...]:
+        """Return the towers of the maps' ``"slope"`` or ``"intercept"``, or of the users' ``"gate"``."""
+        return tuple(f"{self.of}_{part}_{number}" for number in range(self.count))
 
-    def learners(self) -> dict[str, NetworkLearner]:
-        """A number for all pairs; a number for each user."""
-        return {f"{self.of}_maps": Intercept(), f"{self.of}_gates": UserIntercept()}
+    def networks(self) -> dict[str, tuple[str, ...]]:
+        """Return the maps (slopes, then intercepts), and the gates of users."""
+        maps = (*self.towers("slope"), *self.towers("intercept"))
+        return {f"{self.of}_maps": maps, f"{self.of}_gates": self.towers("gate")}
 
     def mapped(self, setting: Setting, batch: Batch, logit: Tensor, *, learns: bool = False) -> Tensor:
-        """The logit of q of a batch ``[R, B]``; with noise where they learn, and without gradient else."""
+        """Return the logit of q of a batch ``[R, B]``; with noise where they learn, else without gradient."""
         with torch.set_grad_enabled(learns):
             slope, intercept, gate = (
-                torch.stack(setting.logits(batch, *self._towers(part)), dim=-1)
+                torch.stack(setting.logits(batch, *self.towers(part)), dim=-1)
                 for part in ("slope", "intercept", "gate")
             )
             start = torch.linspace(-APART, APART, self.count, dtype=gate.dtype, device=gate.device)
-            noise = None
-            if learns:
-                source = setting.networks[f"{self.of}_gates"].noise
-                noise = gumbel(source.uniform(gate.shape, gate.dtype))
+            source = setting.networks[f"{self.of}_gates"].noise
             return expert_logit(
                 logit,
                 1.0 + slope,
                 intercept + (start if self.count > 1 else 0.0),
                 gate,
-                noise=noise,
+                noise=gumbel(source.uniform(gate.shape, gate.dtype)) if learns else None,
                 temperature=self.temperature,
             )
-
-    def _towers(self, part: str) -> tuple[str, ...]:
-        return tuple(f"{self.of}_{part}_{number}" for number in range(self.count))
 
 
 @register(order=270)
@@ -101,16 +86,11 @@ class DCEDR(JointLearning):
         Of maps and gates.
     """
 
-    name: ClassVar[str] = "dce-dr"
-    paper: ClassVar[str] = "Kweon 2024"
-    when: ClassVar[str] = "doubly robust where propensities are off in ways that differ between users"
-    needs_propensity_everywhere: ClassVar[bool] = True
-    detached: ClassVar[tuple[str, ...]] = (
-        "propensity",
-        "experts in the imputation and prediction steps",
-        "imputation in the prediction step and in that of its experts",
-        "prediction in the imputation step",
-    )
+    name = "dce-dr"
+    paper = "Kweon 2024"
+    when = "doubly robust where propensities are off in ways that differ between users"
+    needs_propensity_everywhere = True
+    ranges = within(experts="[1, inf)", temperature="(0, inf)", expert_learning_rate="(0, inf)")
 
     experts: int = 4
     temperature: float = 0.5
@@ -127,28 +107,32 @@ class DCEDR(JointLearning):
         return PlattExperts("imputed", self.experts, self.temperature)
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:
-        """Those of DR-JL, and the experts'."""
+        """Return those of DR-JL, and the experts'."""
         return {**super().networks(), **self.of_propensity.networks(), **self.of_imputation.networks()}
 
-    def learners(self) -> Mapping[str, NetworkLearner]:
-        """The experts have numbers for all pairs, or for each user."""
-        return {**self.of_propensity.learners(), **self.of_imputation.learners()}
+    def learners(self) -> Mapping[str, Learner]:
+        """Return numbers for all pairs, the maps, or for each user, the gates."""
+        from unskew.learners import Intercept, UserIntercept
+
+        kinds: dict[str, Learner] = {"maps": Intercept(), "gates": UserIntercept()}
+        return {
+            f"{of}_{kind}": learner for of in ("propensity", "imputed") for kind, learner in kinds.items()
+        }
 
     def learning_rates(self) -> Mapping[str, float]:
-        """The experts have their own."""
+        """Return the rate of the experts."""
         return dict.fromkeys(self.learners(), self.expert_learning_rate)
 
     def weight_decays(self) -> Mapping[str, float]:
-        """Maps do not decay; gates do, towards users who are alike."""
-        maps = {name: 0.0 for name, kind in self.learners().items() if isinstance(kind, Intercept)}
-        return {**super().weight_decays(), **maps}
+        """Return none for maps; gates decay, towards users who are alike."""
+        return {**super().weight_decays(), "propensity_maps": 0.0, "imputed_maps": 0.0}
 
     def learns_from(self) -> Mapping[str, Counted]:
-        """The experts of the propensity learn from all of D."""
+        """Count all of D for the experts of the propensity."""
         return {**super().learns_from(), **dict.fromkeys(self.of_propensity.networks(), "population")}
 
     def plan(self) -> Plan:
-        """Per epoch the experts of the propensity, the imputer and its experts, then the prediction."""
+        """Train the experts of the propensity, the imputer and its experts, then the prediction."""
         imputation, prediction = super().plan()
         propensity = Step("propensity", self.propensity_loss, tuple(self.of_propensity.networks()))
         imputed = Step("imputed", self.imputed_loss, tuple(self.of_imputation.networks()))
@@ -164,7 +148,7 @@ class DCEDR(JointLearning):
             self.of_propensity.mapped(setting, batch, given_logit(batch), learns=True)
             for batch in (observed, full)
         )
-        unclicked = 1.0 - clicked(setting, full)
+        unclicked = 1.0 - setting.clicked(full)
         return click_loss((on_clicks, on_cells), density=setting.density, unclicked=unclicked)
 
     def imputed_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
@@ -175,26 +159,16 @@ class DCEDR(JointLearning):
         return ips(observed.conversion, logit, p, density=setting.density)
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
-        """logit r̃ ``[R, B]``, without gradient and dropout."""
+        """Return logit r̃ ``[R, B]``, without gradient and dropout."""
         return self.of_imputation.mapped(setting, batch, setting.predicted(batch, "imputation"))
 
-    def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w = 1/p̃."""
-        return inverse_weight(propensity)
-
-    def propensity_of_clicks(self, setting: Setting) -> Tensor:
-        """p̃ of all training clicks."""
-        return self.weighed(setting, setting.clicks).propensity
-
     def weighed(self, setting: Setting, observed: Batch) -> Batch:
-        """With p̃, clipped again, in the place of p."""
+        """Return the batch with p̃, clipped again, in the place of p."""
         logit = self.of_propensity.mapped(setting, observed, given_logit(observed))
         return replace(observed, propensity=torch.sigmoid(logit).clamp(min=setting.floor))
 
     def _check(self) -> None:
         super()._check()
-        require_at_least(1, experts=self.experts)
-        require_above(0, temperature=self.temperature, expert_learning_rate=self.expert_learning_rate)
         require(
             self.imputation_form == "P1",
             f"dce-dr calibrates a pseudo-label, which imputation_form {self.imputation_form!r} has not",
@@ -203,19 +177,19 @@ class DCEDR(JointLearning):
 
 
 def given_logit(batch: Batch) -> Tensor:
-    """The logit of the given propensities of a batch."""
+    """Return the logit of the given propensities of a batch."""
     return torch.logit(batch.propensity, eps=LEAST)
 
 
 def expert_logit(
-    logit: Float[Tensor, "*batches B"],
-    slope: Float[Tensor, "*#shape K"],
-    intercept: Float[Tensor, "*#shape K"],
-    gate: Float[Tensor, "*#shape K"],
+    logit: Tensor,
+    slope: Tensor,
+    intercept: Tensor,
+    gate: Tensor,
     *,
-    noise: Float[Tensor, "*#shape K"] | None = None,
+    noise: Tensor | None = None,
     temperature: float = 1.0,
-) -> Float[Tensor, "*batches B"]:
+) -> Tensor:
     """logit of Σ_k z_k·σ(a_k·x + c_k), z = softmax(w), or softmax((w + g)/T) with Gumbel noise g.
 
     How DCE-DR calibrates the logit x of a propensity, which learns :func:`click_loss`, and that of an
@@ -243,13 +217,14 @@ def expert_logit(
     >>> torch.sigmoid(expert_logit(zero, two, torch.tensor([-1.0, 1.0]), 0 * two))
     tensor([0.5000])
     """
+    logsigmoid = torch.nn.functional.logsigmoid
     share = gate if noise is None else (gate + noise) / temperature
     share = torch.log_softmax(share, dim=-1)
     mapped = logit.unsqueeze(-1) * slope + intercept
     return torch.logsumexp(share + logsigmoid(mapped), -1) - torch.logsumexp(share + logsigmoid(-mapped), -1)
 
 
-def gumbel(uniform: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def gumbel(uniform: Tensor) -> Tensor:
     """−log(−log u) of uniform numbers in (0, 1).
 
     Examples

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
-import torch
-from torch import Tensor
-from torch.nn.functional import logsigmoid
-
-from unskew.base.estimator import require_at_least
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
 from unskew.debias.ddpo import LEAST_UNCLICKED
 from unskew.debias.esmm import MultiTask, esmm
-from unskew.debias.setting import Batch, Setting
+from unskew.debias.method import Batch, Setting, within
 from unskew.debias.towers import Tasks
-from unskew.training.means import OnBoth, Space, cross_entropy
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from unskew.training.means import OnBoth, OnRows, PerModel, Space, cross_entropy
 
 
 @register(order=250)
@@ -41,35 +34,35 @@ class DCMT(MultiTask):
         share λ·(1 − r̂): so the default is small.
     """
 
-    name: ClassVar[str] = "dcmt"
-    paper: ClassVar[str] = "Zhu 2023"
-    when: ClassVar[str] = "on logged impressions, where not clicking speaks against a conversion"
-    needs_propensity_everywhere: ClassVar[bool] = True
-    towers: ClassVar[tuple[str, ...]] = ("prediction", "counterfactual")
+    name = "dcmt"
+    paper = "Zhu 2023"
+    when = "on logged impressions, where not clicking speaks against a conversion"
+    needs_propensity_everywhere = True
+    towers = ("prediction", "counterfactual")
+    ranges = within(sum_weight="[0, inf)")
 
     conversion_weight: float = 1.0
     click_conversion_weight: float = 1.0
     sum_weight: float = 0.01
 
-    def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
-        """λ_c · L_cvr."""
-        return self.conversion_weight * dcmt_conversion(
+    def tasks_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
+        """Return L."""
+        return dcmt(
             observed.conversion,
             tasks.of("prediction"),
-            (self.tower.propensity(setting, observed), self.tower.propensity(setting, full)),
+            (self.propensity_of(setting, observed), self.propensity_of(setting, full)),
             tasks.of("counterfactual"),
+            tasks.of("click"),
+            conversion_weight=self.conversion_weight,
+            click_conversion_weight=self.click_conversion_weight,
             sum_weight=self.sum_weight,
             p_min=setting.floor,
             **tasks.space,
         )
 
-    def _check(self) -> None:
-        super()._check()
-        require_at_least(0, sum_weight=self.sum_weight)
-
 
 def dcmt(
-    conversion: Float[Tensor, "*#batches #B"],
+    conversion: OnRows,
     logit: OnBoth,
     propensity: OnBoth,
     counterfactual: OnBoth,
@@ -80,8 +73,11 @@ def dcmt(
     sum_weight: float = 0.01,
     p_min: float | Tensor = LEAST_UNCLICKED,
     **space: Any,
-) -> Tensor:
-    """L = mean_D CE(o, p) + λ_c · L_cvr + λ_g · mean_D CE(o·r, p·r̂), L_cvr from :func:`dcmt_conversion`.
+) -> PerModel:
+    """L = mean_D CE(o, p) + λ_c · L_cvr + λ_g · mean_D CE(o·r, p·r̂).
+
+    L_cvr = (1/|D|) [Σ_O CE(r, r̂)/p + Σ_{D∖O} CE(1, r̂*)/(1 − p)] + λ · mean_D |1 − (r̂ + r̂*)|, p and 1 − p
+    without gradient.
 
     Parameters
     ----------
@@ -104,35 +100,15 @@ def dcmt(
     tensor(2.9164)
     """
     tasks = esmm(conversion, logit, click_logit, click_conversion_weight=click_conversion_weight, **space)
-    conversions = dcmt_conversion(
-        conversion, logit, propensity, counterfactual, sum_weight=sum_weight, p_min=p_min, **space
-    )
-    return tasks + conversion_weight * conversions
-
-
-def dcmt_conversion(
-    conversion: Float[Tensor, "*#batches #B"],
-    logit: OnBoth,
-    propensity: OnBoth,
-    counterfactual: OnBoth,
-    *,
-    sum_weight: float = 0.01,
-    p_min: float | Tensor = LEAST_UNCLICKED,
-    **space: Any,
-) -> Tensor:
-    """L_cvr = (1/|D|) [Σ_O CE(r, r̂)/p + Σ_{D∖O} CE(1, r̂*)/(1 − p)] + λ · mean_D |1 − (r̂ + r̂*)|.
-
-    p and 1 − p are read without gradient; parameters are those of :func:`dcmt`.
-    """
     whole = Space(**space)
     (factual, factual_cells), (other, other_cells) = whole.both(logit), whole.both(counterfactual)
     p, p_cells = (each.detach() for each in whole.both(propensity))
     errors = whole.over_cells(
         clicked=cross_entropy(whole.known(conversion), factual) / whole.known(p),
-        unclicked=-logsigmoid(other_cells) / (1.0 - p_cells).clamp(min=p_min),
+        unclicked=-torch.nn.functional.logsigmoid(other_cells) / (1.0 - p_cells).clamp(min=p_min),
     )
     off = whole.over_cells(clicked=_off_one(factual, other), unclicked=_off_one(factual_cells, other_cells))
-    return errors + sum_weight * off
+    return tasks + conversion_weight * (errors + sum_weight * off)
 
 
 def _off_one(logit: Tensor, other: Tensor) -> Tensor:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any
 
-from torch import Tensor
-
+from unskew.base.lazy_torch import Tensor
 from unskew.base.registry import register
-from unskew.debias.forms import imputation_loss
-from unskew.debias.imputation import JointLearning
+from unskew.debias.imputation import JointLearning, imputation_loss
 from unskew.metrics.sample_weight import bias_weight
-
-if TYPE_CHECKING:
-    pass
+from unskew.training.means import OnRows, PerModel
 
 
 @register(order=150)
@@ -26,19 +22,19 @@ class DRBias(JointLearning):
     compare :class:`DRMSE`, which mixes it with the weight of :class:`MRDR`.
     """
 
-    name: ClassVar[str] = "dr-bias"
-    paper: ClassVar[str] = "Dai 2022"
-    when: ClassVar[str] = "doubly robust where propensities may be wrong and bias is what hurts"
-    with_tables: ClassVar[Literal["pseudo-outcome"]] = "pseudo-outcome"
+    name = "dr-bias"
+    paper = "Dai 2022"
+    when = "doubly robust where propensities may be wrong and bias is what hurts"
+    with_tables = "pseudo-outcome"
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w = (1 − p)²/p³."""
+        """Return w = (1 − p)²/p³."""
         return bias_weight(propensity)
 
 
 def dr_bias_imputation(
-    conversion: Tensor, imputation: Tensor, logit: Tensor, propensity: Tensor, **options: Any
-) -> Tensor:
+    conversion: OnRows, imputation: OnRows, logit: OnRows, propensity: OnRows, **options: Any
+) -> PerModel:
     """L_imp = (1/|D|) Σ_O (1 − p)²/p³ · (e − ê)²; parameters as in :func:`dr_jl_imputation`.
 
     Examples

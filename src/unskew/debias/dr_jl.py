@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-from torch import Tensor
+from typing import Any
 
 from unskew.base.registry import register
-from unskew.debias.forms import imputation_loss
-from unskew.debias.imputation import JointLearning
+from unskew.debias.imputation import JointLearning, imputation_loss
 from unskew.metrics.sample_weight import inverse_weight
-
-if TYPE_CHECKING:
-    pass
+from unskew.training.means import OnRows, PerModel
 
 
 @register(order=60)
@@ -26,19 +21,15 @@ class DRJL(JointLearning):
     from; where weights are large :class:`MRDR` trains its imputer for less variance.
     """
 
-    name: ClassVar[str] = "dr-jl"
-    paper: ClassVar[str] = "Wang 2019"
-    when: ClassVar[str] = "the first doubly robust method to try, with calibrated propensities"
-    with_tables: ClassVar[Literal["pseudo-outcome"]] = "pseudo-outcome"
-
-    def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w = 1/p."""
-        return inverse_weight(propensity)
+    name = "dr-jl"
+    paper = "Wang 2019"
+    when = "the first doubly robust method to try, with calibrated propensities"
+    with_tables = "pseudo-outcome"
 
 
 def dr_jl_imputation(
-    conversion: Tensor, imputation: Tensor, logit: Tensor, propensity: Tensor, **options: Any
-) -> Tensor:
+    conversion: OnRows, imputation: OnRows, logit: OnRows, propensity: OnRows, **options: Any
+) -> PerModel:
     """L_imp = (1/|D|) Σ_O (e − ê)²/p.
 
     Parameters
@@ -47,8 +38,8 @@ def dr_jl_imputation(
         r, the imputer's output, the logit of the prediction (held fixed) and p, ``[..., B]``: of clicks; or
         of rows of D, with ``click``.
     options
-        ``click``, ``density``, ``loss``, ``form``, ``targeting``, ``mean_weight`` and ``detach_prediction``
-        of :func:`imputation_loss`.
+        ``click``, ``density``, ``loss``, ``form``, ``targeting`` and ``mean_weight`` of
+        :func:`imputation_loss`.
 
     Examples
     --------

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any
 
-from torch import Tensor
-
-from unskew.base.estimator import require_in
+from unskew.base.lazy_torch import Tensor
 from unskew.base.registry import register
-from unskew.debias.forms import imputation_loss
-from unskew.debias.imputation import JointLearning
+from unskew.debias.imputation import JointLearning, imputation_loss
+from unskew.debias.method import within
 from unskew.metrics.sample_weight import error_weight
-
-if TYPE_CHECKING:
-    pass
+from unskew.training.means import OnRows, PerModel
 
 
 @register(order=160)
@@ -31,31 +27,29 @@ class DRMSE(JointLearning):
         λ: 0.5 on Coat and Yahoo! R3, 0.25 on KuaiRec in public code.
     """
 
-    name: ClassVar[str] = "dr-mse"
-    paper: ClassVar[str] = "Dai 2022"
-    when: ClassVar[str] = "doubly robust where it is unclear whether bias or variance hurts more"
-    with_tables: ClassVar[Literal["pseudo-outcome"]] = "pseudo-outcome"
+    name = "dr-mse"
+    paper = "Dai 2022"
+    when = "doubly robust where it is unclear whether bias or variance hurts more"
+    with_tables = "pseudo-outcome"
+
+    ranges = within(bias_share="[0, 1]")
 
     bias_share: float = 0.5
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w = λ·(1 − p)²/p³ + (1 − λ)·(1 − p)/p²."""
+        """Return w = λ·(1 − p)²/p³ + (1 − λ)·(1 − p)/p²."""
         return error_weight(propensity, bias_share=self.bias_share)
-
-    def _check(self) -> None:
-        super()._check()
-        require_in("[0, 1]", bias_share=self.bias_share)
 
 
 def dr_mse_imputation(
-    conversion: Tensor,
-    imputation: Tensor,
-    logit: Tensor,
-    propensity: Tensor,
+    conversion: OnRows,
+    imputation: OnRows,
+    logit: OnRows,
+    propensity: OnRows,
     *,
     bias_share: float = 0.5,
     **options: Any,
-) -> Tensor:
+) -> PerModel:
     """L_imp = (1/|D|) Σ_O [λ·(1 − p)²/p³ + (1 − λ)·(1 − p)/p²] · (e − ê)²; as :func:`dr_jl_imputation`.
 
     Parameters

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
-
-import torch
-from torch import Tensor
+from typing import Any, Literal
 
 from unskew.base.estimator import require
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
 from unskew.debias.dr import dr
-from unskew.debias.forms import FormName, ImputationForm
-from unskew.debias.imputation import JointLearning
-from unskew.debias.method import Counted
-from unskew.debias.setting import Batch, Plan, Setting
-from unskew.training.means import OnBoth
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from unskew.debias.imputation import FormName, ImputationForm, JointLearning
+from unskew.debias.method import Batch, Counted, Plan, Setting
+from unskew.training.means import OnBoth, OnRows, PerModel
 
 
 @register(order=40)
@@ -38,37 +31,33 @@ class EIB(JointLearning):
         probability. None learns.
     """
 
-    name: ClassVar[str] = "eib"
-    paper: ClassVar[str] = "Steck 2010"
-    when: ClassVar[str] = "without propensities, where the imputer can be trusted beyond the clicks"
-    with_tables: ClassVar[Literal["pseudo-outcome"]] = "pseudo-outcome"
-    needs_propensity: ClassVar[bool] = False
-    detached: ClassVar[tuple[str, ...]] = (
-        "imputation in the prediction step",
-        "prediction in the imputation step",
-    )
+    name = "eib"
+    paper = "Steck 2010"
+    when = "without propensities, where the imputer can be trusted beyond the clicks"
+    with_tables = "pseudo-outcome"
+    needs_propensity = False
 
     imp_loss: Literal["sq", "ce"] = "ce"
     constant: float | None = None
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:
-        """Without an imputer where it is a constant."""
+        """Return no imputer where it is a constant."""
         return super().networks() if self.constant is None else {"prediction": ("prediction",)}
 
     def learns_from(self) -> Mapping[str, Counted]:
-        """A click's error counts once among the |D| errors of the prediction's loss."""
+        """Count all of D for the prediction: a click's error is one of |D| errors in its loss."""
         return {"prediction": "population"}
 
     def plan(self) -> Plan:
-        """The imputer's pass and the prediction's, or the latter alone."""
+        """Return the imputer's pass and the prediction's, or the latter alone."""
         return super().plan() if self.constant is None else super().plan()[1:]
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w = 1."""
+        """Return w = 1."""
         return torch.ones_like(propensity)
 
     def weighed(self, setting: Setting, observed: Batch) -> Batch:
-        """With p = 1: the known error stands for its own pair alone."""
+        """Return the batch with p = 1: the known error stands for its own pair alone."""
         return replace(observed, propensity=torch.ones_like(observed.conversion))
 
     def pseudo_propensity(self, observed: Batch) -> Tensor:
@@ -82,7 +71,7 @@ class EIB(JointLearning):
         return torch.full_like(setting.clicks.conversion[:, 0], self.constant)
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
-        """b, or the logit of the constant."""
+        """Return b, or the logit of the constant."""
         if self.constant is None:
             return super().imputer_output(setting, batch)
         return torch.logit(torch.full_like(batch.conversion, self.constant))
@@ -97,21 +86,20 @@ class EIB(JointLearning):
 
 
 def eib(
-    conversion: Float[Tensor, "*#batches #B"],
+    conversion: OnRows,
     logit: OnBoth,
     imputation: OnBoth,
     *,
-    click: Tensor | None = None,
-    density: float | None = None,
     form: FormName | ImputationForm = "P1",
-) -> Float[Tensor, " *batches"]:
+    **space: Any,
+) -> PerModel:
     """L = (1/|D|) Σ_D [o·e + (1 − o)·ê]: :func:`dr` with p = 1.
 
     Its imputer learns mean_O CE(r, r̃): :func:`imputation_loss` with weights of 1 and ``loss="ce"``.
 
     Parameters
     ----------
-    conversion, logit, imputation, click, density, form
+    conversion, logit, imputation, form, space
         As in :func:`dr`.
 
     Examples
@@ -121,6 +109,4 @@ def eib(
     >>> eib(conversion, torch.tensor([0.5, -0.5]), torch.tensor([0.0, -30.0]), click=click)
     tensor(0.4741)
     """
-    return dr(
-        conversion, logit, torch.ones_like(conversion), imputation, click=click, density=density, form=form
-    )
+    return dr(conversion, logit, torch.ones_like(conversion), imputation, form=form, **space)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
-from torch import Tensor
-
+from unskew.base.lazy_torch import Tensor
 from unskew.base.registry import register
 from unskew.debias.esmm import MultiTask, esmm
 from unskew.debias.ips import ips
-from unskew.debias.setting import Batch, Setting
-from unskew.debias.tasks import only_clicks
+from unskew.debias.method import Batch, Setting
 from unskew.debias.towers import Tasks
-from unskew.training.means import OnBoth, Space
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from unskew.training.means import OnBoth, OnRows, PerModel, Space
 
 
 @register(order=130)
@@ -29,29 +24,36 @@ class ESCM2IPS(MultiTask):
     (0.1, 1) and (1, 1). Use it as :class:`MultiIPW`, where clicks that convert are many enough.
     """
 
-    name: ClassVar[str] = "escm2-ips"
-    paper: ClassVar[str] = "Wang 2022"
-    when: ClassVar[str] = "multi-ipw where clicks that convert are many enough to be a task"
+    name = "escm2-ips"
+    paper = "Wang 2022"
+    when = "multi-ipw where clicks that convert are many enough to be a task"
 
     conversion_weight: float = 1.0
     click_conversion_weight: float = 1.0
 
-    def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
-        """λ_c · (1/|D|) Σ_O CE(r, r̂) / sg(p)."""
-        p, logit = self.tower.propensity(setting, observed), tasks.observed["prediction"]
-        return self.conversion_weight * ips(observed.conversion, logit, p, density=tasks.density)
+    def tasks_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
+        """Return L."""
+        return escm2_ips(
+            observed.conversion,
+            tasks.of("prediction"),
+            self.propensity_of(setting, observed),
+            tasks.of("click"),
+            conversion_weight=self.conversion_weight,
+            click_conversion_weight=self.click_conversion_weight,
+            **tasks.space,
+        )
 
 
 def escm2_ips(
-    conversion: Float[Tensor, "*#batches #B"],
+    conversion: OnRows,
     logit: OnBoth,
-    propensity: Float[Tensor, "*#batches #B"],
+    propensity: OnRows,
     click_logit: OnBoth,
     *,
     conversion_weight: float = 1.0,
     click_conversion_weight: float = 1.0,
     **space: Any,
-) -> Tensor:
+) -> PerModel:
     """L = (1/|D|) Σ_D CE(o, p) + λ_c · (1/|D|) Σ_O CE(r, r̂)/sg(p) + λ_g · (1/|D|) Σ_D CE(o·r, p·r̂).
 
     Parameters
@@ -64,7 +66,7 @@ def escm2_ips(
     conversion_weight, click_conversion_weight
         λ_c and λ_g.
     space
-        ``click``; or ``density`` and ``unclicked``, with pairs.
+        As in :func:`click_loss`.
 
     Examples
     --------
@@ -74,5 +76,5 @@ def escm2_ips(
     tensor(2.2233)
     """
     tasks = esmm(conversion, logit, click_logit, click_conversion_weight=click_conversion_weight, **space)
-    at_clicks = Space(space.get("click")).both(logit)[0]
-    return tasks + conversion_weight * ips(conversion, at_clicks, propensity, **only_clicks(space))
+    at_clicks = Space(**space).both(logit)[0]
+    return tasks + conversion_weight * ips(conversion, at_clicks, propensity, **space)

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from torch import Tensor
-
-from unskew.base.estimator import require_above
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
-from unskew.debias.tasks import click_conversion_loss, click_loss
-from unskew.debias.towers import Source, Tasks, WithTower
-from unskew.training import Pass, Step
-from unskew.training.means import OnBoth
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from unskew.debias.ips import Errors
+from unskew.debias.method import Batch, Setting
+from unskew.debias.towers import Tasks, WithTower, click_loss
+from unskew.training.means import OnBoth, OnRows, PerModel, Space
 
 
 @dataclass(kw_only=True)
@@ -34,41 +28,24 @@ class MultiTask(WithTower):
         λ_g; 0 leaves the term out.
     """
 
-    needs_full_space: ClassVar[bool] = True
-    detached: ClassVar[tuple[str, ...]] = ("propensity in weights",)
+    needs_full_space = True
     towers: ClassVar[tuple[str, ...]] = ("prediction",)
     """Towers beside that of clicks."""
 
     click_conversion_weight: float = 0.0
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:
-        """All towers on shared embeddings."""
+        """Return one network: all towers on shared embeddings."""
         return {"prediction": (*self.towers, "click")}
 
-    def plan(self) -> Plan:
-        """One joint step over O and D for everything."""
-        step = Step(self.name, self.loss, tuple(self.networks()))
-        return (Pass(ClicksAndCells(self.ratio), (step,), self.tower.recalibrate),)
-
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
-        """The weighted sum of the tasks."""
+        """Return the weighted sum of the tasks."""
         tasks = Tasks.read(setting, observed, full, *self.towers)
-        both = esmm(
-            observed.conversion,
-            tasks.of("prediction"),
-            tasks.of("click"),
-            click_conversion_weight=self.click_conversion_weight,
-            **tasks.space,
-        )
-        return both + self.conversion_loss(setting, observed, full, tasks)
+        return self.tasks_loss(setting, observed, full, tasks)
 
-    def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor | float:
-        """Return L_c."""
-        return 0.0
-
-    def _check(self) -> None:
-        super()._check()
-        require_above(0, ratio=self.ratio)
+    def tasks_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
+        """Return the weighted sum of the tasks from their logits."""
+        raise NotImplementedError
 
 
 @register(order=120)
@@ -87,23 +64,32 @@ class ESMM(MultiTask):
         α; 1 in the paper, 2 in public code for Coat.
     """
 
-    name: ClassVar[str] = "esmm"
-    paper: ClassVar[str] = "Ma 2018"
-    when: ClassVar[str] = "on logged impressions, as the multi-task yardstick without weights"
-    detached: ClassVar[tuple[str, ...]] = ()
-    sources: ClassVar[tuple[Source, ...]] = ("report-only",)
+    name = "esmm"
+    paper = "Ma 2018"
+    when = "on logged impressions, as the multi-task yardstick without weights"
+    sources = ("report-only",)
 
     click_conversion_weight: float = 1.0
 
+    def tasks_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
+        """Return L."""
+        return esmm(
+            observed.conversion,
+            tasks.of("prediction"),
+            tasks.of("click"),
+            click_conversion_weight=self.click_conversion_weight,
+            **tasks.space,
+        )
+
 
 def esmm(
-    conversion: Float[Tensor, "*#batches #B"],
+    conversion: OnRows,
     logit: OnBoth,
     click_logit: OnBoth,
     *,
     click_conversion_weight: float = 1.0,
     **space: Any,
-) -> Tensor:
+) -> PerModel:
     """L = (1/|D|) Σ_D CE(o, p) + α · (1/|D|) Σ_D CE(o·r, p·r̂).
 
     Parameters
@@ -113,7 +99,7 @@ def esmm(
     click_conversion_weight
         α.
     space
-        ``click``; or ``density`` and ``unclicked``, with pairs.
+        As in :func:`click_loss`.
 
     Examples
     --------
@@ -127,3 +113,45 @@ def esmm(
         both = click_conversion_loss(conversion, logit, click_logit, **space)
         loss = loss + click_conversion_weight * both
     return loss
+
+
+def click_conversion_loss(
+    conversion: OnRows, logit: OnBoth, click_logit: OnBoth, *, errors: Errors = "ce", **space: Any
+) -> PerModel:
+    """L = (1/|D|) Σ_D CE(o·r, p·r̂), the CTCVR loss; or mean_D (o·r − p·r̂)².
+
+    Parameters
+    ----------
+    conversion
+        r of clicks; or of rows of D, with ``click``.
+    logit, click_logit
+        Logits of r̂ and p ``[..., B]``; or pairs.
+    space
+        As in :func:`click_loss`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> zero = torch.zeros(2)  # p·r̂ = 1/4
+    >>> click_conversion_loss(torch.tensor([1.0, 0.0]), zero, zero, click=torch.tensor([1.0, 0.0]))
+    tensor(0.8370)
+    """
+    whole, logsigmoid = Space(**space), torch.nn.functional.logsigmoid
+    conversion = whole.known(conversion)
+    (at_clicks, at_cells), (p_clicks, p_cells) = whole.both(logit), whole.both(click_logit)
+    if errors == "squared":
+        both, both_cells = (
+            torch.sigmoid(p) * torch.sigmoid(r) for p, r in ((p_clicks, at_clicks), (p_cells, at_cells))
+        )
+        return whole.over_cells(clicked=(both - conversion).square(), unclicked=both_cells.square())
+    both = logsigmoid(p_clicks) + logsigmoid(at_clicks)
+    return whole.over_cells(
+        clicked=-(conversion * both + (1.0 - conversion) * log_not_both(at_clicks, p_clicks)),
+        unclicked=-log_not_both(at_cells, p_cells),
+    )
+
+
+def log_not_both(logit: Tensor, click_logit: Tensor) -> Tensor:
+    """log(1 − p·r̂) = log[(1 − p) + p·(1 − r̂)], finite for all logits, also where p·r̂ rounds to 1."""
+    logsigmoid = torch.nn.functional.logsigmoid
+    return torch.logaddexp(logsigmoid(-click_logit), logsigmoid(click_logit) + logsigmoid(-logit))

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, Literal
 
-import torch
-from torch import Tensor
-
-from unskew.base.estimator import require_at_least, require_in
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
-from unskew.debias.forms import imputed_error
-from unskew.debias.imputation import Copy, JointLearning
-from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage
-from unskew.debias.tasks import click_loss, only_clicks
-from unskew.debias.towers import Source, Tasks, WithTower
+from unskew.debias.imputation import Copy, imputed_error
+from unskew.debias.method import Batch, ClicksAndCells, Pass, Setting, Stage, Step, within
+from unskew.debias.towers import OwnPropensity, Tasks, click_loss
 from unskew.metrics.sample_weight import variance_weight
-from unskew.training import Pass, Step
-from unskew.training.means import OnBoth, Space
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from unskew.training.means import OnBoth, OnRows, PerModel, Space
 
 LEAST_PENALISED = 1e-4
 """Least p in the penalties of GPL, as published."""
@@ -29,7 +19,7 @@ LEAST_PENALISED = 1e-4
 
 @register(order=80)
 @dataclass(kw_only=True)
-class GPL(WithTower, JointLearning):
+class GPL(OwnPropensity):
     """L_g = mean_D CE(o, p) + α · [β · mean_D (o − p)²·(δ/p)² + (1 − β) · mean_D o·(δ/p)² / n].
 
     δ = e − ê of the current MRDR, without gradient, and 0 where nothing was clicked: the two penalties are
@@ -48,49 +38,34 @@ class GPL(WithTower, JointLearning):
         all but vanishes.
     warm_up
         Epochs in which MRDR trains alone, after the click network did.
-    click_weight_decay
-        Of the click network; None takes ``weight_decay``.
     """
 
-    name: ClassVar[str] = "gpl"
-    paper: ClassVar[str] = "Zhou 2023"
-    when: ClassVar[str] = "MRDR where propensities should be learned for its bias and variance"
-    needs_propensity: ClassVar[bool] = False
-    sources: ClassVar[tuple[Source, ...]] = ("in-loop", "report-only")
-    detached: ClassVar[tuple[str, ...]] = (
-        "propensity in the imputation and prediction steps",
-        "imputation in the prediction step",
-        "prediction in the imputation step",
-        "errors in the propensity step",
-    )
+    name = "gpl"
+    paper = "Zhou 2023"
+    when = "MRDR where propensities should be learned for its bias and variance"
+    sources = ("in-loop", "report-only")
+    ranges = within(penalty="[0, inf)", bias_share="[0, 1]")
 
     penalty: float = 0.7
     bias_share: float = 0.7
     variance_over: Literal["batch", "population"] = "batch"
     warm_up: int = 2
-    click_weight_decay: float | None = None
     copy: Copy = "epoch"
     patience: int | None = 20
 
-    def weight_decays(self) -> Mapping[str, float]:
-        """MRDR's, and ``click_weight_decay`` where it is given."""
-        own = {} if self.click_weight_decay is None else {"click": self.click_weight_decay}
-        return {**super().weight_decays(), **own}
-
     def stages(self) -> tuple[Stage, ...]:
-        """The click network alone, MRDR alone, then both in turn."""
+        """Train the click network alone, MRDR alone, then both in turn."""
         click = Pass(ClicksAndCells(self.ratio), (Step("click", self.propensity_loss, ("click",)),))
         mrdr = (Stage(self.plan(), self.warm_up, selects=False),) if self.warm_up else ()
-        return (*self.tower.stages(self.networks()), *mrdr, Stage((click, *self.plan())))
+        return (*self.warm_up_stages(), *mrdr, Stage((click, *self.plan())))
 
     def propensity_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
-        """L_g."""
+        """Return L_g."""
         tasks = Tasks.read(setting, observed, full)
         output, logit = setting.predicted(observed, "imputation"), setting.predicted(observed)
-        imputed = imputed_error(output, logit, form=self.form)
         size = setting.clicks.conversion.shape[1] / setting.density
         return gpl_propensity(
-            self.form.error(observed.conversion, logit) - imputed,
+            self.form.error(observed.conversion, logit) - imputed_error(output, logit, form=self.form),
             tasks.of("click"),
             penalty=self.penalty,
             bias_share=self.bias_share,
@@ -99,24 +74,19 @@ class GPL(WithTower, JointLearning):
         )
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w = (1 − p)/p², as MRDR."""
+        """Return w = (1 − p)/p², as MRDR."""
         return variance_weight(propensity)
-
-    def _check(self) -> None:
-        super()._check()
-        require_at_least(0, penalty=self.penalty)
-        require_in("[0, 1]", bias_share=self.bias_share)
 
 
 def gpl_propensity(
-    deviation: Float[Tensor, "*#batches #B"],
+    deviation: OnRows,
     click_logit: OnBoth,
     *,
     penalty: float = 0.7,
     bias_share: float = 0.7,
     count: float,
     **space: Any,
-) -> Tensor:
+) -> PerModel:
     """L_g = mean_D CE(o, p) + α · [β · mean_D (o − p)²·(δ/p)² + (1 − β) · mean_D o·(δ/p)² / n].
 
     How GPL learns propensities: δ is 0 where nothing was clicked, so both penalties are sums over clicks.
@@ -131,7 +101,7 @@ def gpl_propensity(
     penalty, bias_share, count
         α, β and n: the rows of a batch (published code), or of D (its erratum).
     space
-        ``click``; or ``density`` and ``unclicked``, with pairs.
+        As in :func:`click_loss`.
 
     Examples
     --------
@@ -140,7 +110,7 @@ def gpl_propensity(
     >>> gpl_propensity(torch.tensor([1.0, 0.0]), zero, count=2, click=click)
     tensor(1.1481)
     """
-    whole = Space(**only_clicks(space))
+    whole = Space(**space)
     p = torch.sigmoid(whole.both(click_logit)[0]).clamp(min=LEAST_PENALISED)
     ratio = (whole.known(deviation).detach() / p).square()
     bias, variance = whole.over_clicks((1.0 - p).square() * ratio), whole.over_clicks(ratio)

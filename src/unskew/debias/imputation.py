@@ -4,76 +4,262 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
-import torch
-from torch import Tensor
-
-from unskew.base.estimator import require, require_above, require_choice
-from unskew.debias.forms import (
-    FORMS,
-    FormName,
-    ImputationForm,
-    dr_correction,
-    effective_target,
-    imputation_loss,
-    imputed_error,
+from unskew.base.estimator import require, require_choice
+from unskew.base.lazy_torch import Tensor, torch
+from unskew.debias.method import (
+    Batch,
+    ClicksAndCells,
+    Debiaser,
+    Pass,
+    Plan,
+    Setting,
+    State,
+    Step,
+    clicks,
+    within,
 )
-from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, clicks
 from unskew.metrics.sample_weight import bias_weight, inverse_weight, variance_weight
-from unskew.training import Pass, Step
-from unskew.training.means import stratified
+from unskew.training.means import OnRows, PerModel, Space, cross_entropy, squared_error, stratified
 
-if TYPE_CHECKING:
-    pass
+FormName = Literal["P1", "P2", "P3"]
+"""Pseudo-label, direct error, residual."""
 
 
-Copy = Literal["epoch", "batch", "none", "host"]
+class ImputationForm:
+    """What the output b of an imputer says about the error of a prediction with logit a.
+
+    e is the error with the known conversion r, ê the imputed one; r̃ is the conversion that the imputer
+    stands for, where the form has one.
+    """
+
+    has_label: bool = True
+    """Whether there is an r̃, and with it an effective target t = r̃ + (r − r̃)/p."""
+
+    def error(self, conversion: Tensor, logit: Tensor) -> Tensor:
+        """e."""
+        return cross_entropy(conversion, logit)
+
+    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
+        """ê."""
+        raise NotImplementedError
+
+    def label(self, output: Tensor, logit: Tensor) -> Tensor:
+        """r̃."""
+        raise NotImplementedError
+
+    def deviation(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
+        """What the squared imputation loss squares: e − ê."""
+        return self.error(conversion, logit) - self.imputed(output, logit)
+
+    def shifted(self, conversion: Tensor, output: Tensor, logit: Tensor, shift: Tensor) -> Tensor:
+        """(e − ê)·s, written with the shift (r − r̃)·s of the target."""
+        raise NotImplementedError
+
+
+class PseudoLabel(ImputationForm):
+    """P1: r̃ = σ(b), ê = CE(r̃, r̂).
+
+    CE is affine in its target, so e − ê = −(r − r̃)·a exactly: nothing is subtracted that could cancel.
+    """
+
+    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
+        """CE(σ(b), r̂)."""
+        return cross_entropy(self.label(output, logit), logit)
+
+    def label(self, output: Tensor, logit: Tensor) -> Tensor:
+        """σ(b)."""
+        return torch.sigmoid(output)
+
+    def deviation(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
+        """−(r − r̃)·a."""
+        return -(conversion - self.label(output, logit)) * logit
+
+    def shifted(self, conversion: Tensor, output: Tensor, logit: Tensor, shift: Tensor) -> Tensor:
+        """−(r − r̃)·s·a."""
+        return -shift * logit
+
+
+class DirectError(ImputationForm):
+    """P2: ê = softplus(b), which is never negative and, unlike a probability, may exceed 1."""
+
+    has_label = False
+
+    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
+        """softplus(b)."""
+        return torch.nn.functional.softplus(output)
+
+
+class SquaredErrors(ImputationForm):
+    """Errors are squared: e = (r − r̂)², ê = (r̃ − r̂)²."""
+
+    def error(self, conversion: Tensor, logit: Tensor) -> Tensor:
+        """(r − r̂)²."""
+        return squared_error(conversion, logit)
+
+    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
+        """(r̃ − r̂)²."""
+        return self.error(self.label(output, logit), logit)
+
+    def shifted(self, conversion: Tensor, output: Tensor, logit: Tensor, shift: Tensor) -> Tensor:
+        """(r − r̃)·s·(r + r̃ − 2r̂)."""
+        return shift * (conversion + self.label(output, logit) - 2.0 * torch.sigmoid(logit))
+
+
+class Residual(SquaredErrors):
+    """P3: b predicts r − r̂, r̃ = sg(r̂) + b; the value of ê is b², its gradient −2b·∇r̂."""
+
+    def label(self, output: Tensor, logit: Tensor) -> Tensor:
+        """sg(r̂) + b."""
+        return torch.sigmoid(logit).detach() + output
+
+    def deviation(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
+        """r − r̂ − b: the residual itself, since e − ê would leave the sign of b open."""
+        return conversion - torch.sigmoid(logit) - output
+
+
+class SquaredPseudoLabel(SquaredErrors):
+    """P1 with squared errors: r̃ = σ(b) (IPS-V2 and DR-V2 as published)."""
+
+    def label(self, output: Tensor, logit: Tensor) -> Tensor:
+        """σ(b)."""
+        return torch.sigmoid(output)
+
+
+FORMS: dict[FormName, ImputationForm] = {"P1": PseudoLabel(), "P2": DirectError(), "P3": Residual()}
+"""Forms of imputation by name."""
+
+
+def form_of(form: FormName | ImputationForm) -> ImputationForm:
+    """Return a form by name, or the one given."""
+    return form if isinstance(form, ImputationForm) else FORMS[form]
+
+
+def imputed_error(imputation: OnRows, logit: OnRows, *, form: FormName | ImputationForm = "P1") -> OnRows:
+    """ê of each row, from the output of the imputer and the logit of the prediction; forms as in :func:`dr`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> imputed_error(torch.tensor([0.0]), torch.tensor([2.0]))  # CE(0.5, σ(2))
+    tensor([1.1269])
+    """
+    return form_of(form).imputed(imputation, logit)
+
+
+def effective_target(
+    conversion: OnRows, propensity: OnRows, label: OnRows, *, target_clip: float | None = None
+) -> OnRows:
+    """t = r̃ + (r − r̃)/p of clicks: ê + (e − ê)/p = CE(t, r̂).
+
+    Where t leaves [0, 1] that has no lower bound: small propensities and long training diverge.
+
+    Examples
+    --------
+    >>> import torch
+    >>> effective_target(torch.tensor([1.0]), torch.tensor([0.25]), torch.tensor([0.2]))
+    tensor([3.4000])
+    """
+    target = label + (conversion - label) / propensity
+    return target if target_clip is None else target.clamp(-target_clip, 1.0 + target_clip)
+
+
+def dr_correction(
+    conversion: OnRows,
+    logit: OnRows,
+    propensity: OnRows,
+    imputation: OnRows,
+    *,
+    form: FormName | ImputationForm = "P1",
+    target_clip: float | None = None,
+) -> OnRows:
+    """(e − ê)/p of each click; parameters as in :func:`dr`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> dr_correction(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([0.5]), torch.tensor([0.0]))
+    tensor([-2.])
+    """
+    form = form_of(form)
+    if not form.has_label:
+        return form.deviation(conversion, imputation, logit) / propensity
+    label = form.label(imputation, logit)
+    target = effective_target(conversion, propensity, label, target_clip=target_clip)
+    return form.shifted(conversion, imputation, logit, target - label)
+
+
+def imputation_loss(
+    conversion: OnRows,
+    imputation: OnRows,
+    logit: OnRows,
+    weight: OnRows,
+    *,
+    loss: Literal["sq", "ce"] = "sq",
+    form: FormName | ImputationForm = "P1",
+    targeting: OnRows | None = None,
+    mean_weight: Tensor | None = None,
+    **space: Any,
+) -> PerModel:
+    """L_imp = (1/|D|) Σ_O w·(e − ê)², or (1/|D|) Σ_O w·CE(r, r̃).
+
+    Parameters
+    ----------
+    conversion, imputation, logit, weight
+        r, the imputer's output, the logit of the prediction (read without gradient) and w: of clicks; or of
+        rows of D, with ``click``, where conversion and weight are not read without one.
+    loss
+        ``"sq"`` as the papers have it, or ``"ce"`` as public code, for ``"P1"`` alone: with P1 the former is
+        w·a²·(r − r̃)², which has no gradient where the prediction is undecided (a = 0).
+    targeting
+        ε·(1/p − 1), which ê is raised by (:func:`tdr_targeting`).
+    space
+        ``click`` or ``density``, as in :func:`ips`.
+    mean_weight
+        The mean of w over all clicks: weights are divided by it, and the loss is a mean over O. (1 − p)²/p³
+        is 10⁵ at p = 0.02.
+
+    Examples
+    --------
+    >>> import torch
+    >>> one = torch.tensor([1.0])
+    >>> imputation_loss(one, torch.tensor([0.0]), torch.tensor([2.0]), one)  # (−(r − r̃)·a)²
+    tensor(1.)
+    """
+    whole = Space(**space)
+    conversion, weight = whole.known(conversion), whole.known(weight).detach()
+    if loss == "ce":
+        each = cross_entropy(conversion, imputation)
+    else:
+        deviation = form_of(form).deviation(conversion, imputation, logit.detach())
+        each = (deviation if targeting is None else deviation - whole.known(targeting)).square()
+    if mean_weight is not None:
+        return whole.mean_of_clicks(weight * each / mean_weight)
+    return whole.over_clicks(weight * each)
+
 
 FAR_TARGET = 20.0
 """An effective target beyond this many times |D|/|O|, the mean of 1/p, is far. METHODS §5D has ±20 for any
 density, which on a log with 1 % clicks nearly every honest weight exceeds."""
 FAR_SHARE = 0.01
-"""Share of far targets in a batch of O above which a warning says that training is at risk (METHODS §5D)."""
+"""Share of far targets among clicks above which a warning says that training is at risk (METHODS §5D)."""
 
 
-class FarTargets(State):
-    """How many effective targets t = r̃ + (r − r̃)/p were far."""
-
-    share: Tensor
-    """The largest share of a batch so far ``[R]``."""
-
-
-def watch_targets(setting: Setting) -> None:
-    """Before the first batch; a captured step can only write to what is there."""
-    if setting.state(FarTargets).is_empty:
-        setting.state(FarTargets).write(share=torch.zeros_like(setting.clicks.conversion[:, 0]).float())
-
-
-def watch_for_far_targets(setting: Setting, observed: Batch, label: Tensor) -> None:
-    """Note the share of effective targets of a batch that are far; where a clip holds them there is no need.
+def warn_of_far_targets(method: str, setting: Setting, label: Tensor) -> None:
+    """Warn where many effective targets of clicks are far, which no ``target_clip`` held.
 
     Parameters
     ----------
     label
-        r̃ of clicks ``[R, B]``.
+        r̃ of all training clicks ``[R, n]``.
     """
-    far = setting.state(FarTargets)
-    if not far.is_empty:
-        target = effective_target(observed.conversion, observed.propensity, label.detach())
-        share = (target.abs() * setting.density > FAR_TARGET).float().mean(-1)
-        far.write(share=torch.maximum(far.share, share))
-
-
-def tell_of_far_targets(setting: Setting, method: str) -> None:
-    """One warning, if there was a batch with too many."""
-    far = setting.state(FarTargets)
-    share = 0.0 if far.is_empty else float(far.share.max())
+    target = effective_target(setting.clicks.conversion, setting.clicks.propensity, label)
+    share = float((target.abs() * setting.density > FAR_TARGET).float().mean(-1).max())
     if share > FAR_SHARE:
         warnings.warn(
-            f"{method}: up to {share:.1%} of a batch's effective targets were beyond ±{FAR_TARGET:g} times"
+            f"{method}: {share:.1%} of the clicks' effective targets are beyond ±{FAR_TARGET:g} times"
             f" the mean weight, with propensities clipped at {float(setting.floor.min()):.2g}: a larger"
             " p_min, or a target_clip, keeps training stable at the price of some bias",
             stacklevel=4,
@@ -81,12 +267,15 @@ def tell_of_far_targets(setting: Setting, method: str) -> None:
 
 
 def require_target_clip(clip: float | None, form: FormName) -> None:
-    """At least 0, for a form that has a target."""
+    """Raise unless the clip is at least 0, and for a form that has a target."""
     require(
         clip is None or (clip >= 0 and FORMS[form].has_label),
         f"target_clip {clip} does not fit imputation {form}",
         "give a number of at least 0 with P1 or P3, or None",
     )
+
+
+Copy = Literal["epoch", "batch", "none", "host"]
 
 
 class Host(NamedTuple):
@@ -151,11 +340,7 @@ class JointLearning(Debiaser):
     needs_full_space: ClassVar[bool] = True
     needs_propensity: ClassVar[bool] = True
     imputation: ClassVar[str | None] = "P1"
-    detached: ClassVar[tuple[str, ...]] = (
-        "propensity",
-        "imputation in the prediction step",
-        "prediction in the imputation step",
-    )
+    ranges: ClassVar[Mapping[str, str]] = within(ratio="(0, inf)")
 
     ratio: float = 1.0
     imputation_form: FormName = "P1"
@@ -172,30 +357,34 @@ class JointLearning(Debiaser):
         return FORMS[self.imputation_form]
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w of clicks."""
-        raise NotImplementedError
+        """Return w of clicks; by default 1/p."""
+        return inverse_weight(propensity)
+
+    def clamped_weight(self, propensity: Tensor) -> Tensor:
+        """Return w of clicks, at most ``weight_clamp``."""
+        weight = self.imputation_weight(propensity)
+        return weight if self.weight_clamp is None else weight.clamp(max=self.weight_clamp)
 
     def click_weight(self, setting: Setting, observed: Batch) -> Tensor:
         """Return w of clicks, at most ``weight_clamp``."""
         return self.clamped_weight(self.pseudo_propensity(observed))
 
     def copying(self) -> Copy:
-        """When the prediction's weights are copied."""
+        """Return when the prediction's weights are copied."""
         return self.copy
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:
-        """A network each for the prediction, the imputer and a method's own clicks; nothing is shared."""
-        names = ("prediction", "imputation", *(() if self.tower is None else ("click",)))
-        return {name: (name,) for name in names}
+        """Return a network each for the prediction and the imputer; nothing is shared."""
+        return {name: (name,) for name in ("prediction", "imputation")}
 
     def weight_decays(self) -> Mapping[str, float]:
-        """``imputation_weight_decay``, or none where the loss is too flat to stand against any."""
+        """Return ``imputation_weight_decay``, or none where the loss is too flat to stand against any."""
         if self.imputation_weight_decay is not None:
             return {"imputation": self.imputation_weight_decay}
         return {"imputation": 0.0} if self.weight_decay == "auto" and self.imp_loss == "sq" else {}
 
     def plan(self) -> Plan:
-        """Per epoch one pass for the imputer over O, then one for the prediction over O and D."""
+        """Train the imputer in one pass over O, then the prediction in one over O and D."""
         imputation = Step("imputation", self.imputation_loss, ("imputation",))
         prediction = Step("prediction", self.loss, ("prediction",))
         return (
@@ -204,31 +393,21 @@ class JointLearning(Debiaser):
         )
 
     def before_imputation(self, setting: Setting) -> None:
-        """The new p of a click network, if there is one; copy weights if asked to; find the mean of w."""
-        if self.tower is not None:
-            self.tower.recalibrate(setting)
+        """Copy weights if asked to; find the mean of w."""
         if self.copying() == "epoch":
             setting.copy_weights("prediction", "imputation")
         if self.normalise_weights:
-            mean = self.clamped_weight(self.propensity_of_clicks(setting)).mean(-1, keepdim=True)
+            p = self.weighed(setting, setting.clicks).propensity
+            mean = self.clamped_weight(p).mean(-1, keepdim=True)
             # Where every p is 1 all weights are 0 and there is nothing to divide by.
             setting.state(MeanWeight).write(mean=torch.where(mean > 0, mean, 1.0))
 
     def before_prediction(self, setting: Setting) -> None:
-        """Once per epoch; subclasses extend it."""
-        watch_targets(setting)
-
-    def propensity_of_clicks(self, setting: Setting) -> Tensor:
-        """The p of all training clicks that the mean of w is of: given, or those of the click network."""
-        if self.tower is None:
-            return setting.clicks.propensity
-        return self.tower.propensity(setting, setting.clicks)
+        """Prepare the pass of the prediction; subclasses extend it."""
 
     def weighed(self, setting: Setting, observed: Batch) -> Batch:
-        """A batch of O with the propensities that become weights: given, or those of the click network."""
-        if self.tower is None:
-            return observed
-        return replace(observed, propensity=self.tower.propensity(setting, observed))
+        """Return a batch of O with the propensities that become weights."""
+        return observed
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_{B_D} ê + (|O|/|D|) · mean_{B_O} (e − ê)/p."""
@@ -240,30 +419,19 @@ class JointLearning(Debiaser):
         )
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
-        """b ``[R, B]``, without gradient and dropout."""
+        """Return b ``[R, B]``, without gradient and dropout."""
         return setting.predicted(batch, "imputation")
 
     def imputed_error(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
-        """ê of a batch of O or D."""
+        """Return ê of a batch of O or D."""
         return imputed_error(self.imputer_output(setting, batch), logit, form=self.form)
 
     def correction(self, setting: Setting, observed: Batch, logit: Tensor) -> Tensor:
-        """(e − ê)/p of clicks, with the effective target clipped and watched."""
+        """Return (e − ê)/p of clicks, with the effective target clipped."""
+        output, p = self.imputer_output(setting, observed), observed.propensity
         return dr_correction(
-            observed.conversion,
-            logit,
-            observed.propensity,
-            self.watched_output(setting, observed, logit),
-            form=self.form,
-            target_clip=self.target_clip,
+            observed.conversion, logit, p, output, form=self.form, target_clip=self.target_clip
         )
-
-    def watched_output(self, setting: Setting, observed: Batch, logit: Tensor) -> Tensor:
-        """b of clicks, after a look at the effective targets that it gives."""
-        output = self.imputer_output(setting, observed)
-        if self.form.has_label and self.target_clip is None:
-            watch_for_far_targets(setting, observed, self.form.label(output, logit))
-        return output
 
     def imputation_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B w·(e − ê)², or the mean of w·(e − ê)² with weights of mean 1."""
@@ -285,26 +453,21 @@ class JointLearning(Debiaser):
         )
 
     def targeting(self, setting: Setting, observed: Batch) -> Tensor | None:
-        """What imputed errors of clicks are raised by, if anything."""
+        """Return what imputed errors of clicks are raised by, if anything."""
         return None
 
-    def clamped_weight(self, propensity: Tensor) -> Tensor:
-        """w of clicks, at most ``weight_clamp``."""
-        weight = self.imputation_weight(propensity)
-        return weight if self.weight_clamp is None else weight.clamp(max=self.weight_clamp)
-
     def finish(self, setting: Setting) -> None:
-        """Tell of far targets, once."""
-        tell_of_far_targets(setting, self.name)
+        """Warn of far targets, once."""
+        if self.form.has_label and self.target_clip is None and "imputation" in setting.networks:
+            observed = self.weighed(setting, setting.clicks)
+            label = self.form.label(self.imputer_output(setting, observed), setting.predicted(observed))
+            warn_of_far_targets(self.name, setting, label)
         super().finish(setting)
 
     def _check(self) -> None:
         super()._check()
-        require_above(0, ratio=self.ratio)
-        require_choice("imputation_form", self.imputation_form, FORMS)
         require_target_clip(self.target_clip, self.imputation_form)
         has_label, copying = self.imputation_form == "P1", self.copying()
-        require_choice("imp_loss", self.imp_loss, ("sq", "ce"))
         require(
             has_label or self.imp_loss == "sq",
             "imp_loss 'ce' needs a pseudo-label",
@@ -337,13 +500,13 @@ class Hosted(JointLearning):
         As the host has it (``"host"``), or the value given.
     """
 
-    host: str = "mrdr"
+    host: Literal["mrdr", "dr-jl", "dr-bias"] = "mrdr"
     copy: Copy = "host"
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w of the host."""
+        """Return w of the host."""
         return HOSTS[self.host].weight(propensity)
 
     def copying(self) -> Copy:
-        """As the host has it, or as given."""
+        """Return the copy of the host, or as given."""
         return HOSTS[self.host].copy if self.copy == "host" else self.copy

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, Literal
 
-from torch import Tensor
-
+from unskew.base.lazy_torch import Tensor
 from unskew.base.registry import register
-from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, Setting
-from unskew.training.means import Space, cross_entropy, squared_error
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from unskew.debias.method import Batch, Debiaser, Setting
+from unskew.training.means import OnRows, PerModel, Space, cross_entropy, squared_error
 
 Errors = Literal["ce", "squared"]
 """Cross-entropy, or the squared difference of probabilities."""
@@ -31,12 +26,11 @@ class IPS(Debiaser):
     weights vary wildly prefer :class:`SNIPS` or a doubly robust method.
     """
 
-    name: ClassVar[str] = "ips"
-    paper: ClassVar[str] = "Schnabel 2016"
-    when: ClassVar[str] = "with propensities you trust and weights of moderate size"
-    needs_propensity: ClassVar[bool] = True
-    with_tables: ClassVar[Literal["weights"]] = "weights"
-    detached: ClassVar[tuple[str, ...]] = ("propensity",)
+    name = "ips"
+    paper = "Schnabel 2016"
+    when = "with propensities you trust and weights of moderate size"
+    needs_propensity = True
+    with_tables = "weights"
 
     def click_weight(self, setting: Setting, observed: Batch) -> Tensor:
         """Return 1/p."""
@@ -49,28 +43,20 @@ class IPS(Debiaser):
 
 
 def ips(
-    conversion: Float[Tensor, "*#batches #B"],
-    logit: Float[Tensor, "*#batches #B"],
-    propensity: Float[Tensor, "*#batches #B"],
-    *,
-    click: Tensor | None = None,
-    density: float | None = None,
-    errors: Errors = "ce",
-    detach_propensity: bool = True,
-) -> Float[Tensor, " *batches"]:
+    conversion: OnRows, logit: OnRows, propensity: OnRows, *, errors: Errors = "ce", **space: Any
+) -> PerModel:
     """L = (1/|D|) Σ_O e/p, e = CE(r, r̂).
 
     Parameters
     ----------
     conversion, logit, propensity
         r, the logit of r̂, and p, clipped as you like: of clicks; or of rows of D, with ``click``. Where a
-        row has no click its conversion and its propensity are not read.
-    density
-        |O| / |D|, for a batch of clicks. It is a factor of the loss.
+        row has no click its conversion and its propensity are not read. p is read without gradient.
     errors
         ``"squared"``: e = (r − r̂)², as IPS-V2 has it.
-    detach_propensity
-        False lets the loss move p, which it can only push up.
+    space
+        ``click``, 1 (or true) where a row of D was clicked; or, for a batch of clicks, ``density`` =
+        |O| / |D|, which is a factor of the loss.
 
     Examples
     --------
@@ -84,7 +70,6 @@ def ips(
     >>> ips(conversion, logit, p, click=torch.tensor([1.0, 0.0]))
     tensor(0.6931)
     """
-    space = Space(click, density)
-    error = ERRORS[errors](space.known(conversion), logit)
-    p = space.known(propensity)
-    return space.over_clicks(error / (p.detach() if detach_propensity else p))
+    whole = Space(**space)
+    error = ERRORS[errors](whole.known(conversion), logit)
+    return whole.over_clicks(error / whole.known(propensity).detach())

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
-from torch import Tensor
-
+from unskew.base.lazy_torch import Tensor
 from unskew.base.registry import register
 from unskew.debias.dr import dr
-from unskew.debias.forms import imputation_loss
-from unskew.debias.imputation import JointLearning
+from unskew.debias.imputation import JointLearning, imputation_loss
 from unskew.debias.kb_ips import Balanced
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
-from unskew.metrics.sample_weight import inverse_weight
-from unskew.training import Pass, Step
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from unskew.debias.method import Batch, Debiaser, Plan, Setting, Step
+from unskew.training.means import OnRows, PerModel
 
 
 @register(order=240)
 @dataclass(kw_only=True)
 class KBDR(Balanced, JointLearning):
-    """L = (1/|D|) Σ_D ê + (1/|O|) Σ_O w·(e − ê), with w from :class:`unskew.debias.kb_ips.KernelBalance`.
+    """L = (1/|D|) Σ_D ê + (1/|O|) Σ_O w·(e − ê), with w from :class:`KBIPS`.
 
     The imputer minimises (1/|O|) Σ_O w·(e − ê)². w has no gradient in either; on each batch the weights are
     trained, then the imputer, then the prediction. Use it where :class:`DRJL` is the choice but its
@@ -35,47 +29,36 @@ class KBDR(Balanced, JointLearning):
         As in :class:`KBIPS`.
     """
 
-    name: ClassVar[str] = "kb-dr"
-    paper: ClassVar[str] = "Li 2024"
-    when: ClassVar[str] = "as kb-ips, with an imputer that lowers the variance"
-    detached: ClassVar[tuple[str, ...]] = (
-        *JointLearning.detached,
-        "weight in the imputation and prediction steps",
-        "embeddings in the kernels",
-    )
+    name = "kb-dr"
+    paper = "Li 2024"
+    when = "as kb-ips, with an imputer that lowers the variance"
 
-    def networks(self) -> dict[str, tuple[str, ...]]:
-        """The predictor, the imputer and the weights."""
-        return {**super().networks(), "weight": ("weight",)}
+    def steps(self) -> tuple[Step, ...]:
+        """Train the weights, the imputer, then the prediction."""
+        losses = {"weight": self.weight_loss, "imputation": self.imputation_loss, "prediction": self.loss}
+        return tuple(Step(name, loss, (name,)) for name, loss in losses.items())
 
     def plan(self) -> Plan:
-        """On each batch the weights, the imputer, then the prediction."""
-        imputation = Step("imputation", self.imputation_loss, ("imputation",))
-        prediction = Step("prediction", self.loss, ("prediction",))
-        steps = (self.balance.step(), imputation, prediction)
-        return (Pass(ClicksAndCells(self.ratio), steps, self.before_epoch),)
+        """Return one pass, other than joint learning has it."""
+        return Debiaser.plan(self)
 
     def before_epoch(self, setting: Setting) -> None:
-        """What joint learning prepares for its two passes."""
+        """Prepare what joint learning prepares for its two passes."""
         self.before_imputation(setting)
         self.before_prediction(setting)
 
-    def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w."""
-        return inverse_weight(propensity)
-
     def weighed(self, setting: Setting, observed: Batch) -> Batch:
-        """With w·|D|/|O| in the place of 1/p."""
-        return self.balance.weighed(setting, observed)
+        """Return the batch with w·|D|/|O| in the place of 1/p."""
+        return replace(observed, propensity=setting.density / self.weight(setting, observed))
 
 
 def kb_dr(
-    conversion: Float[Tensor, "*#batches #O"],
+    conversion: OnRows,
     logit: tuple[Tensor, Tensor],
-    weight: Float[Tensor, "*#batches #O"],
+    weight: OnRows,
     imputation: tuple[Tensor, Tensor],
     **options: Any,
-) -> Float[Tensor, " *batches"]:
+) -> PerModel:
     """L = (1/|D|) Σ_D ê + (1/|O|) Σ_O w·(e − ê), w and ê without gradient: :func:`dr` with w·|D|/|O| for 1/p.
 
     Parameters
@@ -98,12 +81,8 @@ def kb_dr(
 
 
 def kb_dr_imputation(
-    conversion: Float[Tensor, "*#batches #B"],
-    imputation: Float[Tensor, "*#batches #B"],
-    logit: Float[Tensor, "*#batches #B"],
-    weight: Float[Tensor, "*#batches #B"],
-    **options: Any,
-) -> Float[Tensor, " *batches"]:
+    conversion: OnRows, imputation: OnRows, logit: OnRows, weight: OnRows, **options: Any
+) -> PerModel:
     """L_imp = (1/|O|) Σ_O w·(e − ê)²; options as in :func:`imputation_loss`.
 
     Examples

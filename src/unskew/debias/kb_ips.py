@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-import torch
-from torch import Tensor
-
-from unskew.base.estimator import require_above, require_at_least, require_choice
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
-from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
-from unskew.training import Pass, Step, evaluating
-from unskew.training.means import cross_entropy
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from unskew.debias.method import Batch, Debiaser, Setting, Step, evaluating, within
+from unskew.training.means import OnRows, PerModel, cross_entropy
 
 Kernel = Literal["gaussian", "exponential"]
 
@@ -24,49 +17,13 @@ SMALLEST_SCALE = 1e-12
 """Keeps a kernel defined where all embeddings coincide."""
 
 
-@dataclass(frozen=True)
-class KernelBalance:
+@dataclass(kw_only=True)
+class Balanced(Debiaser):
     """L_w = mean_O w·log w + γ Σ_j max(0, |mean_D K(x, x_j) − mean_O w·K(x, x_j)| − C).
 
     w = σ(weight network) / p, scaled to mean 1 over a batch of O (Σ_O w/|O| = 1 is a constraint of the
     original problem); x are the embeddings of the prediction network, without gradient; x_j are ``anchors``
-    random pairs of D, new in each batch. Parameters are those of :class:`KBIPS`.
-    """
-
-    kernel: Kernel
-    anchors: int
-    tolerance: float
-    gamma: float
-
-    def step(self) -> Step:
-        """The step that trains the weights."""
-        return Step("weight", self.loss, ("weight",))
-
-    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
-        """Negative entropy of the weights and what is out of balance beyond the tolerance."""
-        weight = balancing_weight(setting.logit(observed, "weight"), observed.propensity)
-        at_clicks, at_cells = (embeddings(setting, batch) for batch in (observed, full))
-        values = kernels(at_clicks, at_cells, anchors=self.anchors, kernel=self.kernel)
-        return kernel_balance(weight, *values, tolerance=self.tolerance, gamma=self.gamma)
-
-    def weight(self, setting: Setting, observed: Batch) -> Tensor:
-        """w of a batch of O, in ``eval`` mode and without gradient."""
-        return balancing_weight(setting.predicted(observed, "weight"), observed.propensity)
-
-    def weighed(self, setting: Setting, observed: Batch) -> Batch:
-        """A batch of O whose 1/p is w·|D|/|O|, in ``eval`` mode and without gradient."""
-        return replace(observed, propensity=setting.density / self.weight(setting, observed))
-
-    def check(self) -> None:
-        """Raise for parameters that cannot work."""
-        require_choice("kernel", self.kernel, ("gaussian", "exponential"))
-        require_at_least(1, anchors=self.anchors)
-        require_at_least(0, tolerance=self.tolerance, gamma=self.gamma)
-
-
-@dataclass(kw_only=True)
-class Balanced(Debiaser):
-    """A method whose weights balance kernel means.
+    random pairs of D, new in each batch.
 
     Parameters
     ----------
@@ -79,27 +36,40 @@ class Balanced(Debiaser):
         C; 1e-5 to 1e-2 in the published code.
     gamma
         γ; 1 to 100 in the published code.
+    ratio
+        Pairs of D per click in a batch; 5 in the published code.
     """
+
+    needs_full_space = True
+    needs_propensity = True
+    ranges = within(anchors="[1, inf)", tolerance="[0, inf)", gamma="[0, inf)", ratio="(0, inf)")
 
     kernel: Kernel = "gaussian"
     anchors: int = 3
     tolerance: float = 0.01
     gamma: float = 10.0
+    ratio: float = 1.0
 
-    @property
-    def balance(self) -> KernelBalance:
-        """Where w comes from."""
-        return KernelBalance(self.kernel, self.anchors, self.tolerance, self.gamma)
+    def networks(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the method's networks, and that of the weights."""
+        return {**super().networks(), "weight": ("weight",)}
 
-    def _check(self) -> None:
-        super()._check()
-        self.balance.check()
+    def weight_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """Return the negative entropy of the weights, and what is out of balance beyond the tolerance."""
+        weight = balancing_weight(setting.logit(observed, "weight"), observed.propensity)
+        at_clicks, at_cells = (embeddings(setting, batch) for batch in (observed, full))
+        values = kernels(at_clicks, at_cells, anchors=self.anchors, kernel=self.kernel)
+        return kernel_balance(weight, *values, tolerance=self.tolerance, gamma=self.gamma)
+
+    def weight(self, setting: Setting, observed: Batch) -> Tensor:
+        """Return w of a batch of O, in ``eval`` mode and without gradient."""
+        return balancing_weight(setting.predicted(observed, "weight"), observed.propensity)
 
 
 @register(order=230)
 @dataclass(kw_only=True)
 class KBIPS(Balanced):
-    """L = (1/|O|) Σ_O w·CE(r, r̂), with w from :class:`KernelBalance`, in turn by batch.
+    """L = (1/|O|) Σ_O w·CE(r, r̂), with w from :class:`Balanced`, in turn by batch.
 
     w has no gradient here. While the weight network is at its start w is 1/p scaled to mean 1, and this is
     :class:`SNIPS`; with γ = 0 the weights go to 1, and it becomes :class:`Naive`. Use it where propensities
@@ -107,54 +77,32 @@ class KBIPS(Balanced):
 
     Parameters
     ----------
-    ratio
-        Pairs of D per click in a batch; 5 in the published code.
+    kernel, anchors, tolerance, gamma, ratio
+        As in :class:`Balanced`.
     """
 
-    name: ClassVar[str] = "kb-ips"
-    paper: ClassVar[str] = "Li 2024"
-    when: ClassVar[str] = "where 1/p leaves some kinds of pairs out of balance"
-    needs_propensity: ClassVar[bool] = True
-    needs_full_space: ClassVar[bool] = True
-    detached: ClassVar[tuple[str, ...]] = (
-        "propensity",
-        "weight in the prediction step",
-        "embeddings in the kernels",
-    )
+    name = "kb-ips"
+    paper = "Li 2024"
+    when = "where 1/p leaves some kinds of pairs out of balance"
 
-    ratio: float = 1.0
-
-    def networks(self) -> dict[str, tuple[str, ...]]:
-        """The predictor and the weights."""
-        return {"prediction": ("prediction",), "weight": ("weight",)}
-
-    def plan(self) -> Plan:
-        """On each batch the weights, then the prediction."""
-        prediction = Step("prediction", self.loss, ("prediction",))
-        return (Pass(ClicksAndCells(self.ratio), (self.balance.step(), prediction)),)
+    def steps(self) -> tuple[Step, ...]:
+        """Train the weights, then the prediction."""
+        weight = Step("weight", self.weight_loss, ("weight",))
+        return (weight, Step("prediction", self.loss, ("prediction",)))
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_B w·CE(r, r̂)."""
-        weight = self.balance.weight(setting, observed)
-        return kb_ips(observed.conversion, setting.logit(observed), weight)
-
-    def _check(self) -> None:
-        super()._check()
-        require_above(0, ratio=self.ratio)
+        return kb_ips(observed.conversion, setting.logit(observed), self.weight(setting, observed))
 
 
 def embeddings(setting: Setting, batch: Batch) -> Tensor:
-    """Rows of the prediction network's tables ``[R, B, F]``, in ``eval`` mode and without gradient."""
+    """Return rows of the prediction network's tables ``[R, B, F]``, in ``eval`` mode."""
     network = setting.networks["prediction"]
     with evaluating([network]):
         return torch.cat(network.embed(batch.rows), dim=-1)
 
 
-def kb_ips(
-    conversion: Float[Tensor, "*#batches #B"],
-    logit: Float[Tensor, "*#batches #B"],
-    weight: Float[Tensor, "*#batches #B"],
-) -> Float[Tensor, " *batches"]:
+def kb_ips(conversion: OnRows, logit: OnRows, weight: OnRows) -> PerModel:
     """L = (1/|O|) Σ_O w·CE(r, r̂), w without gradient.
 
     Parameters
@@ -173,9 +121,7 @@ def kb_ips(
     return (weight.detach() * cross_entropy(conversion, logit)).mean(-1)
 
 
-def balancing_weight(
-    weight_logit: Float[Tensor, "*#batches #B"], propensity: Float[Tensor, "*#batches #B"]
-) -> Float[Tensor, "*batches B"]:
+def balancing_weight(weight_logit: OnRows, propensity: OnRows) -> OnRows:
     """w = σ(weight_logit) / p, scaled to mean 1 over a batch of clicks.
 
     Examples
@@ -189,13 +135,13 @@ def balancing_weight(
 
 
 def kernel_balance(
-    weight: Float[Tensor, "*#batches #O"],
-    kernel_observed: Float[Tensor, "*#batches #O J"],
-    kernel_full: Float[Tensor, "*#batches #D J"],
+    weight: Tensor,
+    kernel_observed: Tensor,
+    kernel_full: Tensor,
     *,
     tolerance: float = 0.01,
     gamma: float = 10.0,
-) -> Float[Tensor, " *batches"]:
+) -> PerModel:
     """L_w = mean_O w·log w + γ Σ_j max(0, |mean_D K(x, x_j) − mean_O w·K(x, x_j)| − C).
 
     Parameters
@@ -219,12 +165,8 @@ def kernel_balance(
 
 
 def kernels(
-    observed: Float[Tensor, "*batches O F"],
-    full: Float[Tensor, "*batches D F"],
-    *,
-    anchors: int = 3,
-    kernel: Kernel = "gaussian",
-) -> tuple[Float[Tensor, "*batches O J"], Float[Tensor, "*batches D J"]]:
+    observed: Tensor, full: Tensor, *, anchors: int = 3, kernel: Kernel = "gaussian"
+) -> tuple[Tensor, Tensor]:
     """K of the rows of both batches with each anchor; the first rows of D are the anchors x_j.
 
     exp(−‖x − x_j‖² / 2s²) or exp(−‖x − x_j‖ / s), s² the mean of ‖x − x_j‖² over the batch of D, so that

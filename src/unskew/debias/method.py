@@ -9,48 +9,59 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import (
     Estimator,
     require,
-    require_at_least,
-    require_choice,
     require_in,
-    require_range,
     require_schedule,
     require_share,
     require_types,
 )
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.progress import SILENT, Progress
 from unskew.base.seeds import Replica, as_seeds, replicas_of, stream
 from unskew.calibration.recalibration import NONE, Recalibration, require_kind
 from unskew.data import Encoders, Log, Rows, Schema, require_log
 from unskew.data.checks import require_both_clicks
 from unskew.data.splitting import SplitBy
-from unskew.debias.fit import Job, Trained, train_replicas, train_sets
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
+from unskew.debias.fit import Job, Trained, train_sets
+from unskew.debias.setting import Batch, ClicksAndCells, Loss, Plan, Setting, Stage, State, clicks, within
 from unskew.learners import Learner, Network, NeuMF, TableLearner
 from unskew.learners.table import read_by_tables
 from unskew.metrics import WeightDiagnostics
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
 from unskew.propensity.given import GivenPropensities, given_propensities
-from unskew.training import Pass, Step, fitted, resolve_device
+from unskew.training import Pass, Step, evaluating, fitted, resolve_device
 from unskew.training.ensemble import MOST_MEMBERS, interval, require_several, spread
 from unskew.training.held_out import Ends, Split, SplitCells
 from unskew.training.held_out_check import split_that_decides
 from unskew.training.reader import Reader, Unseen
 from unskew.training.warm_start import WarmStart
 
-if TYPE_CHECKING:
-    from unskew.debias.towers import ClickTower
+__all__ = [
+    "Batch",
+    "ClicksAndCells",
+    "Counted",
+    "Debiaser",
+    "Loss",
+    "Pass",
+    "Plan",
+    "Setting",
+    "SplitCells",
+    "Stage",
+    "State",
+    "Step",
+    "clicks",
+    "evaluating",
+    "within",
+]
 
 Counted = Literal["clicks", "population"]
 """What the loss of a network is a likelihood of: |O| clicks, or |D| cells."""
@@ -125,8 +136,17 @@ class Debiaser(Estimator):
     """Whether its losses sum over D, beyond the clicked rows."""
     imputation: ClassVar[str | None] = None
     """How it imputes errors: P1 pseudo-label, P2 direct error, P3 residual (METHODS §1.2)."""
-    detached: ClassVar[tuple[str, ...]] = ()
-    """Quantities without gradient in its losses."""
+    has_tower: ClassVar[bool] = False
+    """Whether it learns propensities of its own, by a click tower."""
+    ranges: ClassVar[Mapping[str, str]] = within(
+        epochs="[1, inf)",
+        batch_size="[1, inf)",
+        checks="[1, inf)",
+        members=f"[1, {MOST_MEMBERS}]",
+        regularisation="[0, inf)",
+        validation_share="[0, 1)",
+    )
+    """Intervals of the parameters that a class adds."""
     with_tables: ClassVar[Literal["weights", "pseudo-outcome"] | None] = None
     """What the method is to a learner of tables: weights of clicks, a pseudo-outcome, or nothing at all."""
     predicts_rates: ClassVar[bool] = True
@@ -158,26 +178,28 @@ class Debiaser(Estimator):
         """Networks by name, with the towers that share their embeddings; ``"prediction"`` predicts."""
         return {"prediction": ("prediction",)}
 
+    def steps(self) -> tuple[Step, ...]:
+        """Return the steps of each batch, in turn; by default one of :meth:`loss` for all networks."""
+        return (Step(self.name, self.loss, tuple(self.networks())),)
+
+    def before_epoch(self, setting: Setting) -> None:
+        """Find what the steps of an epoch read; without gradient and dropout."""
+
     def plan(self) -> Plan:
-        """The passes of an epoch; by default one step of :meth:`loss` for the prediction network."""
-        draws = ClicksAndCells() if self.needs_full_space else clicks
-        return (Pass(draws, (Step(self.name, self.loss, ("prediction",)),)),)
+        """Return the passes of an epoch; by default one with :meth:`steps`."""
+        draws = ClicksAndCells(getattr(self, "ratio", 1.0)) if self.needs_full_space else clicks
+        return (Pass(draws, self.steps(), self.before_epoch),)
 
     def stages(self) -> tuple[Stage, ...]:
-        """What is trained, in order; by default a click tower alone, if there is one, then :meth:`plan`."""
-        warm_up = () if self.tower is None else self.tower.stages(self.networks())
-        return (*warm_up, Stage(self.plan()))
-
-    @property
-    def tower(self) -> ClickTower | None:
-        """The click tower of a method that learns propensities of its own."""
-        return None
+        """Return what is trained, in order."""
+        return (Stage(self.plan()),)
 
     def finish(self, setting: Setting) -> None:
-        """What a method learns or reports when its training is over; subclasses extend it."""
-        if self.tower is not None:
-            self.click_propensity_ = self.tower.judged(setting)
-            self.click_sketches_ = self.tower.sketches(setting)
+        """Learn or report what a method does when its training is over; subclasses extend it."""
+
+    def own_propensity(self, setting: Setting, rows: Log) -> NDArray[np.float64]:
+        """Return propensities ``[R, n]`` by a method's click tower."""
+        raise NotImplementedError
 
     def learners(self) -> Mapping[str, Learner]:
         """Return learners by network, where they are not ``learner``."""
@@ -287,12 +309,9 @@ class Debiaser(Estimator):
         self._check()
         self._start(seeds, device)
         require_log(log)
-        given = self._given(log, propensity, calibrated)
+        given = self._given_propensities(log, propensity, calibrated)
         job = self._job(log, validation, progress, label, start)
-        trained = train_replicas(self, job, given)
-        self._keep(job, trained)
-        self.finish(trained.setting)
-        self._recalibrate(job, given, trained.setting)
+        self._keep(job, train_sets(self, job, [given])[0], given)
         warn_of_collapse(job.label, self.collapsed_, len(self.seeds_), self.members)
         return self
 
@@ -331,24 +350,21 @@ class Debiaser(Estimator):
         dict
             A fitted copy of this method for each key; this one stays as it was.
         """
-        self._check()
         require(bool(propensities), "there are no propensities to fit with", "give at least one set")
-        params = self.get_params(deep=False)
+        self._check()
         require_log(log)
-        parts, given = [type(self)(**params) for _ in propensities], []
-        for part, (key, propensity) in zip(parts, propensities.items(), strict=True):
-            part._start(seeds, device)
-            given.append(part._given(log, propensity, key not in raw))
-        job = parts[0]._job(log, validation, progress, label, start)
-        for part in parts:
-            part.learner = parts[0].learner
-        trained_sets = train_sets(type(self)(**(params | {"learner": parts[0].learner})), job, given)
-        for key, part, trained, of in zip(propensities, parts, trained_sets, given, strict=True):
-            part._keep(job, trained)
-            part.finish(trained.setting)
-            part._recalibrate(job, of, trained.setting)
-            warn_of_collapse(f"{job.label} ({key})", part.collapsed_, len(part.seeds_), part.members)
-        return dict(zip(propensities, parts, strict=True))
+        sets, given = {key: type(self)(**self.get_params(deep=False)) for key in propensities}, []
+        for key, model in sets.items():
+            model._start(seeds, device)
+            given.append(model._given_propensities(log, propensities[key], key not in raw))
+        first = next(iter(sets.values()))
+        job = first._job(log, validation, progress, label, start)
+        trained_sets = train_sets(first, job, given)
+        for (key, model), trained, own in zip(sets.items(), trained_sets, given, strict=True):
+            model.learner = first.learner
+            model._keep(job, trained, own)
+            warn_of_collapse(f"{job.label} ({key})", model.collapsed_, len(model.seeds_), model.members)
+        return sets
 
     def check_start(
         self,
@@ -377,7 +393,7 @@ class Debiaser(Estimator):
         self.device_ = resolve_device(device)
         self.clipping_: tuple[WeightDiagnostics, ...] | None = None
 
-    def _given(self, log: Log, propensity: Any, calibrated: bool) -> GivenPropensities | None:
+    def _given_propensities(self, log: Log, propensity: Any, calibrated: bool) -> GivenPropensities | None:
         """Propensities where the losses read them; None if none are given and the method can do without."""
         if log.known_propensity is not None:
             require_shown_alone(self)
@@ -389,7 +405,7 @@ class Debiaser(Estimator):
                     f"{self.name} needs propensities",
                     remedy="give fit(…, propensity=) a fitted Propensity, an array or a column's name",
                 )
-            if self.tower is not None and self.tower.calibration == "external":
+            if getattr(self, "calibration", None) == "external":
                 raise ParameterError(
                     f"{self.name} with calibration='external' needs propensities",
                     remedy="give fit(…, propensity=) a Propensity, an array or a column, or use 'in-loop'",
@@ -474,7 +490,8 @@ class Debiaser(Estimator):
             return log.reading(self.fields)
         return log if log.features is None else log.with_features(None)
 
-    def _keep(self, job: Job, trained: Trained) -> None:
+    def _keep(self, job: Job, trained: Trained, given: GivenPropensities | None) -> None:
+        """Keep what training left, finish, and recalibrate."""
         log = job.log
         self.users_, self.items_ = log.users, log.items
         self.encoders_: Encoders | None = log.encoders
@@ -486,6 +503,8 @@ class Debiaser(Estimator):
         self.validation_loss_ = trained.validation_loss
         self.split_: Split = job.split(self.seeds_, members=1 + max(each.part for each in job.replicas))
         self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.replicas())
+        self.finish(trained.setting)
+        self._recalibrate(job, given, trained.setting)
 
     def _recalibrate(self, job: Job, given: GivenPropensities | None, setting: Setting) -> None:
         """As ``recalibrate`` says, on the clicks that chose the epoch."""
@@ -498,18 +517,12 @@ class Debiaser(Estimator):
         if given is not None:
             own = given.clicked[list(given.lines[:: self.members])]
             p = np.take_along_axis(own, np.searchsorted(log.clicked, rows), axis=1)
-        elif self.tower is not None:
-            p = np.stack([self._tower_propensity(log.take(line), setting)[s] for s, line in enumerate(rows)])
+        elif self.has_tower:
+            each = [fitted.by_seed(self, self.own_propensity(setting, log.take(line))) for line in rows]
+            p = np.stack([of_seeds[seed].mean(axis=0) for seed, of_seeds in enumerate(each)])
         else:
             p = np.ones(rows.shape)
         self.recalibration_ = fitted.map_of(log, rows, self._of_held_out(log), p, self.recalibrate)
-
-    def _tower_propensity(self, rows: Log, setting: Setting) -> NDArray[np.float64]:
-        """By the click tower, clipped: ``[seeds, n]``, the mean over members."""
-        assert self.tower is not None
-        cells = SplitCells(self.reader().of_log(rows).rows, torch.empty(0), torch.empty(0))
-        p = torch.maximum(self.tower.probability(setting, cells), setting.floor)
-        return np.asarray(fitted.by_seed(self, p.double().cpu().numpy()).mean(axis=1))
 
     def _held_out_rows(self, log: Log) -> NDArray[np.int64]:
         """As :meth:`validation_rows`, all lines of a seed in one: ``[seeds, n]``."""
@@ -560,7 +573,7 @@ class Debiaser(Estimator):
         return self
 
     def _check(self) -> None:
-        require_types(self, choices=False)
+        require_types(self)
         if isinstance(self.learner, TableLearner):
             self.learner.check()
             require(
@@ -574,19 +587,15 @@ class Debiaser(Estimator):
             f"fields are chosen, and {self.learner.name} reads the ids alone",
             "use a learner that reads features, such as DCN(), or leave fields out",
         )
-        require_at_least(1, epochs=self.epochs, batch_size=self.batch_size, checks=self.checks)
-        require_range("members", self.members, 1, MOST_MEMBERS, "5, for example")
+        for kind in type(self).__mro__:
+            for name, allowed in vars(kind).get("ranges", {}).items():
+                require_in(allowed, **{name: getattr(self, name)})
         require_schedule(
             self.learning_rate, 0.0 if self.weight_decay == "auto" else self.weight_decay, self.patience
         )
-        require_at_least(0, regularisation=self.regularisation)
         require_clip(self.p_min)
-        require_in("[0, 1)", validation_share=self.validation_share)
         if self.validation_by.partition(":")[0] != "auto":
             SplitBy.parse(self.validation_by)
-        require_choice("selection", self.selection, ("snips", "ce"))
-        if self.tower is not None:
-            self.tower.check(self.name)
 
     # What a trained one can do.
 
@@ -687,9 +696,9 @@ class Debiaser(Estimator):
 
     def _disagreeing(self, log: Any, unseen: Unseen | None) -> NDArray[np.float64]:
         """Predictions ``[K, n]`` of all members of all seeds, of which there must be two."""
-        found = np.concatenate(self.predict_members_each(log, unseen=unseen))
-        require_several(len(found), self.name)
-        return found
+        members = np.concatenate(self.predict_members_each(log, unseen=unseen))
+        require_several(len(members), self.name)
+        return members
 
     def reader(self) -> Reader:
         """What turns logs, pairs and frames into the rows that the networks read."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any
 
-from torch import Tensor
-
+from unskew.base.lazy_torch import Tensor
 from unskew.base.registry import register
-from unskew.debias.forms import imputation_loss
-from unskew.debias.imputation import Copy, JointLearning
+from unskew.debias.imputation import Copy, JointLearning, imputation_loss
 from unskew.metrics.sample_weight import variance_weight
-
-if TYPE_CHECKING:
-    pass
+from unskew.training.means import OnRows, PerModel
 
 
 @register(order=70)
@@ -26,21 +22,21 @@ class MRDR(JointLearning):
     with propensities near 1 its weights vanish and the imputer does not train.
     """
 
-    name: ClassVar[str] = "mrdr"
-    paper: ClassVar[str] = "Guo 2021"
-    when: ClassVar[str] = "doubly robust where propensities vary much and variance is what hurts"
-    with_tables: ClassVar[Literal["pseudo-outcome"]] = "pseudo-outcome"
+    name = "mrdr"
+    paper = "Guo 2021"
+    when = "doubly robust where propensities vary much and variance is what hurts"
+    with_tables = "pseudo-outcome"
 
     copy: Copy = "epoch"
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
-        """w = (1 − p)/p²."""
+        """Return w = (1 − p)/p²."""
         return variance_weight(propensity)
 
 
 def mrdr_imputation(
-    conversion: Tensor, imputation: Tensor, logit: Tensor, propensity: Tensor, **options: Any
-) -> Tensor:
+    conversion: OnRows, imputation: OnRows, logit: OnRows, propensity: OnRows, **options: Any
+) -> PerModel:
     """L_imp = (1/|D|) Σ_O (1 − p)/p² · (e − ê)²; parameters as in :func:`dr_jl_imputation`.
 
     Examples

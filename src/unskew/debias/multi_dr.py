@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from unskew.base.registry import register
 from unskew.debias.escm2_dr import ESCM2DR
@@ -18,8 +17,8 @@ class MultiDR(ESCM2DR):
     :class:`MultiIPW`, where weights vary much.
     """
 
-    name: ClassVar[str] = "multi-dr"
-    paper: ClassVar[str] = "Zhang 2020"
-    when: ClassVar[str] = "doubly robust where clicks can teach the embeddings what conversions need"
+    name = "multi-dr"
+    paper = "Zhang 2020"
+    when = "doubly robust where clicks can teach the embeddings what conversions need"
 
     click_conversion_weight: float = 0.0

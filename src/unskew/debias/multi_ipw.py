@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from unskew.base.registry import register
 from unskew.debias.escm2_ips import ESCM2IPS
@@ -19,8 +18,8 @@ class MultiIPW(ESCM2IPS):
     clicks and conversions have causes in common; where they have not, :class:`IPS` is better.
     """
 
-    name: ClassVar[str] = "multi-ipw"
-    paper: ClassVar[str] = "Zhang 2020"
-    when: ClassVar[str] = "IPS where clicks can teach the embeddings what conversions need"
+    name = "multi-ipw"
+    paper = "Zhang 2020"
+    when = "IPS where clicks can teach the embeddings what conversions need"
 
     click_conversion_weight: float = 0.0

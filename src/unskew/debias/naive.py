@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any
 
-from torch import Tensor
-
+from unskew.base.lazy_torch import Tensor
 from unskew.base.registry import register
-from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, Setting
-from unskew.training.means import Space, cross_entropy
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from unskew.debias.method import Batch, Debiaser, Setting
+from unskew.training.means import OnRows, PerModel, Space, cross_entropy
 
 
 @register(order=10)
@@ -25,29 +20,25 @@ class Naive(Debiaser):
     predicted. It is the yardstick, and the better choice where selection is random.
     """
 
-    name: ClassVar[str] = "naive"
-    paper: ClassVar[str] = "—"
-    when: ClassVar[str] = "as the yardstick, or where clicks are random"
-
-    with_tables: ClassVar[Literal["weights"]] = "weights"
+    name = "naive"
+    paper = "—"
+    when = "as the yardstick, or where clicks are random"
+    with_tables = "weights"
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_B CE(r, r̂)."""
         return naive(observed.conversion, setting.logit(observed))
 
 
-def naive(
-    conversion: Float[Tensor, "*#batches #B"],
-    logit: Float[Tensor, "*#batches #B"],
-    *,
-    click: Tensor | None = None,
-) -> Float[Tensor, " *batches"]:
+def naive(conversion: OnRows, logit: OnRows, **space: Any) -> PerModel:
     """L = (1/|O|) Σ_O CE(r, r̂).
 
     Parameters
     ----------
     conversion, logit
         r and the logit of r̂, of clicks; or of rows of D, with ``click``.
+    space
+        ``click``, as in :func:`ips`.
 
     Examples
     --------
@@ -55,5 +46,5 @@ def naive(
     >>> naive(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]))
     tensor(1.4100)
     """
-    space = Space(click)
-    return space.mean_of_clicks(cross_entropy(space.known(conversion), logit))
+    whole = Space(**space)
+    return whole.mean_of_clicks(cross_entropy(whole.known(conversion), logit))

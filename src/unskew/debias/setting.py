@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
@@ -53,6 +54,11 @@ class Batch:
             propensity=change(self.propensity),
             cell=None if self.cell is None else change(self.cell),
         )
+
+
+def within(**intervals: str) -> Mapping[str, str]:
+    """Return the intervals that parameters must lie in, such as ``ratio="(0, inf)"``."""
+    return MappingProxyType(intervals)
 
 
 def unknown(shape: Sequence[int], device: torch.device) -> Tensor:
@@ -110,8 +116,19 @@ class Setting:
     """Which cells no click tower trains on."""
     states: dict[type[State], State] = field(default_factory=dict)
 
+    @property
+    def cells(self) -> HeldOut:
+        """Which cells no click tower trains on, of a setting that has data."""
+        assert self.held_out is not None
+        return self.held_out
+
+    def clicked(self, batch: Batch) -> Tensor:
+        """Return 1.0 where a pair of D has a click at all, also one that is held out for validation."""
+        assert batch.cell is not None
+        return self.cells.population.click(batch.cell)
+
     def state(self, kind: type[AnyState]) -> AnyState:
-        """The state of a kind, empty at first."""
+        """Return the state of a kind, empty at first."""
         return cast(AnyState, self.states.setdefault(kind, kind()))
 
     def logits(self, batch: Batch, *towers: str) -> tuple[Tensor, ...]:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-from torch.nn.functional import softplus
-
-from unskew.base.estimator import require_above, require_at_least
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
 from unskew.debias.dr_jl import dr_jl_imputation
-from unskew.debias.forms import imputed_error
-from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State
+from unskew.debias.imputation import imputed_error
+from unskew.debias.method import Batch, Debiaser, Setting, State, Step, within
 from unskew.debias.snips import snips
-from unskew.learners import Intercept
-from unskew.training import Pass, Step
-from unskew.training.means import OnBoth, Space, halves, weighted_mean
+from unskew.training.means import OnBoth, OnRows, PerModel, Space, halves, weighted_mean
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from unskew.learners import Learner
 
 CERTAIN = 1e-6
 """A propensity of 1 is taken for 1 minus this, so that it has a logit that can be shifted."""
@@ -61,46 +55,40 @@ class StableDR(Debiaser):
         Cells of D per click in a batch; 3 to 5 in the published code.
     """
 
-    name: ClassVar[str] = "stable-dr"
-    paper: ClassVar[str] = "Li 2023"
-    when: ClassVar[str] = "where small propensities make doubly robust training unstable"
-    needs_propensity: ClassVar[bool] = True
-    needs_propensity_everywhere: ClassVar[bool] = True
-    needs_full_space: ClassVar[bool] = True
-    imputation: ClassVar[str | None] = "P1"
-    detached: ClassVar[tuple[str, ...]] = (
-        "propensity in the imputation and prediction steps",
-        "prediction in the imputation step",
-        "imputation and prediction in the propensity step",
-    )
+    name = "stable-dr"
+    paper = "Li 2023"
+    when = "where small propensities make doubly robust training unstable"
+    needs_propensity = True
+    needs_propensity_everywhere = True
+    needs_full_space = True
+    imputation = "P1"
+    ranges = within(ratio="(0, inf)", constraint="[0, inf)")
 
     constraint: float = 100.0
     shift_learning_rate: float = 0.01
     ratio: float = 1.0
 
-    def networks(self) -> dict[str, tuple[str, ...]]:
-        """The predictor, the imputer, and the shift and tilt of the propensities."""
+    def networks(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the predictor, the imputer, and the shift and tilt of the propensities."""
         return {"prediction": ("prediction",), "imputation": ("imputation",), "propensity": ("shift", "tilt")}
 
-    def plan(self) -> Plan:
-        """On each batch the imputer, shift and tilt, then the prediction."""
-        steps = (
-            Step("imputation", self.imputation_loss, ("imputation",)),
-            Step("propensity", self.propensity_loss, ("propensity",)),
-            Step("prediction", self.loss, ("prediction",)),
-        )
-        return (Pass(ClicksAndCells(self.ratio), steps, self.find_centre),)
+    def steps(self) -> tuple[Step, ...]:
+        """Train the imputer, shift and tilt, then the prediction."""
+        losses = {"imputation": self.imputation_loss, "propensity": self.propensity_loss}
+        return tuple(Step(name, loss, (name,)) for name, loss in {**losses, "prediction": self.loss}.items())
 
-    def learners(self) -> dict[str, Intercept]:
-        """Shift and tilt are one number each."""
+    def learners(self) -> Mapping[str, Learner]:
+        """Return one number each for shift and tilt."""
+        from unskew.learners import Intercept
+
         return {"propensity": Intercept()}
 
-    def learning_rates(self) -> dict[str, float]:
-        """Shift and tilt have their own."""
+    def learning_rates(self) -> Mapping[str, float]:
+        """Return the rate of shift and tilt."""
         return {"propensity": self.shift_learning_rate}
 
-    def weight_decays(self) -> dict[str, float]:
-        """Shift and tilt do not decay, nor by default the imputer, whose squared loss is flat."""
+    def weight_decays(self) -> Mapping[str, float]:
+        """Return none for shift and tilt, nor by default for the imputer, whose squared loss is flat."""
         imputer = {"imputation": 0.0} if self.weight_decay == "auto" else {}
         return {"propensity": 0.0, **imputer}
 
@@ -118,8 +106,8 @@ class StableDR(Debiaser):
         """Σ_B CE(r, r̂)/p / Σ_B 1/p."""
         return snips(observed.conversion, setting.logit(observed), self.tilted(setting, observed))
 
-    def find_centre(self, setting: Setting) -> None:
-        """Σ_O ê/p̃ ÷ Σ_O 1/p̃ for the Ē of the tilt: any constant will do there, s makes up for it."""
+    def before_epoch(self, setting: Setting) -> None:
+        """Find Σ_O ê/p̃ ÷ Σ_O 1/p̃ for the Ē of the tilt: any constant will do there, s makes up for it."""
         mean = weighted_mean(self.imputed(setting, setting.clicks), 1.0 / setting.clicks.propensity)
         setting.state(Centre).write(imputed=mean.unsqueeze(-1))
 
@@ -140,20 +128,15 @@ class StableDR(Debiaser):
         )
 
     def tilted(self, setting: Setting, batch: Batch) -> Tensor:
-        """Tilted propensities of a batch, clipped again, without gradient."""
+        """Return tilted propensities of a batch, clipped again, without gradient."""
         shift, tilt = setting.logits(batch, "shift", "tilt")
         imputed, centre = self.imputed(setting, batch), setting.state(Centre).imputed
         logit = tilted_logit(batch.propensity, imputed, shift, tilt, centre=centre)
         return torch.sigmoid(logit).clamp_min(setting.floor).detach()
 
     def imputed(self, setting: Setting, batch: Batch) -> Tensor:
-        """ê = CE(r̃, r̂) without gradient and dropout."""
+        """Return ê = CE(r̃, r̂) without gradient and dropout."""
         return imputed_error(setting.predicted(batch, "imputation"), setting.predicted(batch))
-
-    def _check(self) -> None:
-        super()._check()
-        require_above(0, ratio=self.ratio)
-        require_at_least(0, constraint=self.constraint)
 
 
 def stable_dr_propensity(
@@ -165,9 +148,8 @@ def stable_dr_propensity(
     constraint: float = 100.0,
     centre: float | Tensor = 0.0,
     p_min: float | Tensor = 0.0,
-    click: Tensor | None = None,
-    density: float | None = None,
-) -> Tensor:
+    **space: Any,
+) -> PerModel:
     """L_p = (1/|D|) Σ_D CE(o, p) + η·C², C = (1/|D|) Σ_O (ê − Ē)/p, p by :func:`tilted_logit`.
 
     How StableDR learns s and t; the square is the product of two half-batches, and s has no gradient in it.
@@ -183,6 +165,8 @@ def stable_dr_propensity(
         η.
     p_min
         What p is clipped at.
+    space
+        ``click``; or ``density``, with pairs.
 
     Examples
     --------
@@ -191,31 +175,23 @@ def stable_dr_propensity(
     >>> stable_dr_propensity(half, zero, zero, zero, click=torch.tensor([1.0, 0.0, 1.0, 0.0]))
     tensor(0.6931)
     """
-    space = Space(click, density)
-    (given, given_full), (error, error_full) = space.both(propensity), space.both(imputed)
-    (s, s_full), (t, t_full) = space.both(shift), space.both(tilt)
+    whole, softplus = Space(**space), torch.nn.functional.softplus
+    (given, given_full), (error, error_full) = whole.both(propensity), whole.both(imputed)
+    (s, s_full), (t, t_full) = whole.both(shift), whole.both(tilt)
     error, error_full = error.detach(), error_full.detach()
     at_clicks = tilted_logit(given, error, s, t, centre=centre)
     at_cells = tilted_logit(given_full, error_full, s_full, t_full, centre=centre)
     # o = 0 everywhere, and then 1 on clicks: no row of the batch of D needs to be looked up.
-    likelihood = space.mean(clicked=softplus(-at_clicks) - softplus(at_clicks), everywhere=softplus(at_cells))
-    held = tilted_logit(given, error, s.detach(), t, centre=centre)
-    p = torch.sigmoid(held).clamp(min=p_min)
+    likelihood = whole.mean(clicked=softplus(-at_clicks) - softplus(at_clicks), everywhere=softplus(at_cells))
+    p = torch.sigmoid(tilted_logit(given, error, s.detach(), t, centre=centre)).clamp(min=p_min)
     first, second = (
-        imputed_imbalance(*parts, click=half.click, density=density)
-        for half, *parts in zip(space.halves(), *map(halves, (error, error_full, p)), strict=True)
+        imputed_imbalance(*parts, click=half.click, density=half.density)
+        for half, *parts in zip(whole.halves(), *map(halves, (error, error_full, p)), strict=True)
     )
     return likelihood + constraint * first * second
 
 
-def imputed_imbalance(
-    imputed: Float[Tensor, "*#batches #O"],
-    imputed_full: Float[Tensor, "*#batches #D"],
-    propensity: Float[Tensor, "*#batches #O"],
-    *,
-    click: Tensor | None = None,
-    density: float | None = None,
-) -> Float[Tensor, " *batches"]:
+def imputed_imbalance(imputed: OnRows, imputed_full: Tensor, propensity: OnRows, **space: Any) -> PerModel:
     """C = (1/|D|) Σ_O (ê − mean_D ê)/p.
 
     Parameters
@@ -224,19 +200,16 @@ def imputed_imbalance(
         ê and p of clicks; or of rows of D, with ``click``.
     imputed_full
         ê on D.
+    space
+        ``click`` or ``density``.
     """
     centred = imputed - imputed_full.mean(-1, keepdim=True)
-    return Space(click, density).over_clicks(centred / propensity)
+    return Space(**space).over_clicks(centred / propensity)
 
 
 def tilted_logit(
-    propensity: Float[Tensor, "*#batches #B"],
-    imputed: Float[Tensor, "*#batches #B"],
-    shift: Float[Tensor, "*#batches #B"],
-    tilt: Float[Tensor, "*#batches #B"],
-    *,
-    centre: float | Tensor = 0.0,
-) -> Float[Tensor, "*batches B"]:
+    propensity: OnRows, imputed: OnRows, shift: OnRows, tilt: OnRows, *, centre: float | Tensor = 0.0
+) -> OnRows:
     """logit p = logit p̃ + s + t·(ê − Ē), the propensities of StableDR.
 
     Parameters

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
-
-import torch
-from torch import Tensor
+from typing import Literal
 
 from unskew.base.estimator import require, require_choice
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
-from unskew.debias.forms import FormName, ImputationForm, form_of
-from unskew.debias.imputation import Hosted
-from unskew.debias.setting import Batch, Setting, State
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
-
-
-HOSTS_OF_TDR = ("dr-jl", "mrdr")
+from unskew.debias.imputation import FormName, Hosted, ImputationForm, form_of
+from unskew.debias.method import Batch, Setting, State
+from unskew.training.means import OnRows
 
 
 class Targeting(State):
@@ -45,22 +37,20 @@ class TDR(Hosted):
         ``"dr-jl"`` or ``"mrdr"``: how the imputer is trained.
     """
 
-    name: ClassVar[str] = "tdr"
-    paper: ClassVar[str] = "Li 2023 (TDR-CL)"
-    when: ClassVar[str] = "doubly robust where imputed errors are off in proportion to the weights"
-    detached: ClassVar[tuple[str, ...]] = (*Hosted.detached, "epsilon")
+    name = "tdr"
+    paper = "Li 2023 (TDR-CL)"
+    when = "doubly robust where imputed errors are off in proportion to the weights"
 
-    host: str = "dr-jl"
+    host: Literal["mrdr", "dr-jl", "dr-bias"] = "dr-jl"
 
     def before_imputation(self, setting: Setting) -> None:
-        """ε is 0 until the first imputer is there."""
+        """Start with an ε of 0, until the first imputer is there."""
         super().before_imputation(setting)
         if setting.state(Targeting).is_empty:
             setting.state(Targeting).write(epsilon=torch.zeros_like(setting.clicks.propensity[:, :1]))
 
     def before_prediction(self, setting: Setting) -> None:
         """Target the imputer that was just trained."""
-        super().before_prediction(setting)
         output, logit = setting.predicted(setting.clicks, "imputation"), setting.predicted(setting.clicks)
         conversion, propensity = setting.clicks.conversion, setting.clicks.propensity
         epsilon = tdr_epsilon(conversion, output, logit, propensity, form=self.form)
@@ -71,7 +61,7 @@ class TDR(Hosted):
         return tdr_targeting(setting.state(Targeting).epsilon, observed.propensity)
 
     def _check(self) -> None:
-        require_choice("host", self.host, HOSTS_OF_TDR)
+        require_choice("host", self.host, ("dr-jl", "mrdr"))
         super()._check()
         require(
             self.imp_loss == "sq" and self.imputation_form != "P3",
@@ -81,13 +71,13 @@ class TDR(Hosted):
 
 
 def tdr_epsilon(
-    conversion: Float[Tensor, "*#batches #B"],
-    imputation: Float[Tensor, "*#batches #B"],
-    logit: Float[Tensor, "*#batches #B"],
-    propensity: Float[Tensor, "*#batches #B"],
+    conversion: OnRows,
+    imputation: OnRows,
+    logit: OnRows,
+    propensity: OnRows,
     *,
     form: FormName | ImputationForm = "P1",
-) -> Float[Tensor, "*batches 1"]:
+) -> Tensor:
     """ε = Σ_O (e − ê)(1/p − 1) / Σ_O (1/p − 1)², over all clicks and without gradient.
 
     TDR trains its prediction by :func:`dr` and its imputer by its host's loss with
@@ -107,9 +97,7 @@ def tdr_epsilon(
     return (deviation * odds).sum(-1, keepdim=True) / torch.where(square > 0, square, 1.0)
 
 
-def tdr_targeting(
-    epsilon: Float[Tensor, "*#batches 1"], propensity: Float[Tensor, "*#batches #B"]
-) -> Float[Tensor, "*batches B"]:
+def tdr_targeting(epsilon: Tensor, propensity: OnRows) -> OnRows:
     """ε·(1/p − 1): what TDR adds to imputed errors of clicks.
 
     Examples

@@ -3,50 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from unskew.base.errors import DataError
-from unskew.base.estimator import require_above, require_at_least
+from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
 from unskew.data import Log
-from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, Plan, Setting, State, clicks
-from unskew.debias.towers import held_out
-from unskew.training import Pass, Step
-from unskew.training.means import Space, cross_entropy
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from unskew.debias.method import Batch, Debiaser, Setting, State, within
+from unskew.training.means import OnRows, PerModel, Space, cross_entropy
 
 
-class Information(State):
-    """What the clicks tell of each user and item: Σ (1 − p) over theirs, by code."""
+class Uncertainty(State):
+    """What U is read from: the clicks' information on each user and item, or U as it was given."""
 
     user: Tensor
-    """``[R, users + 1]``."""
+    """Σ (1 − p) over the clicks of each user ``[R, users + 1]``."""
     item: Tensor
-    """``[R, items + 1]``."""
-
-
-class GivenUncertainty(State):
-    """U as it was given, by the cells of the clicks in rising order."""
-
+    """The same of each item ``[R, items + 1]``."""
     cell: Tensor
-    """``[R, clicks]``."""
+    """Cells of the clicks in rising order ``[R, clicks]``, where U is given."""
     value: Tensor
-    """``[R, clicks]``."""
-
-
-class OfClicks(NamedTuple):
-    """U of a log's clicks, by their cells in rising order."""
-
-    cell: NDArray[np.int64]
-    value: NDArray[np.float64]
+    """Their U ``[R, clicks]``."""
 
 
 @register(order=35)
@@ -76,12 +56,14 @@ class UIPS(Debiaser):
         κ: 1 is a normal prior of variance 1 of each effect.
     """
 
-    name: ClassVar[str] = "uips"
-    paper: ClassVar[str] = "Zhang 2023"
-    when: ClassVar[str] = "IPS where the largest weights are of propensities that few clicks speak for"
-    needs_propensity: ClassVar[bool] = True
-    with_tables: ClassVar[Literal["weights"]] = "weights"
-    detached: ClassVar[tuple[str, ...]] = ("propensity", "uncertainty")
+    name = "uips"
+    paper = "Zhang 2023"
+    when = "IPS where the largest weights are of propensities that few clicks speak for"
+    needs_propensity = True
+    with_tables = "weights"
+    ranges = within(
+        trusted_weight="(0, inf)", eta="(0, inf)", cap="(0, inf)", prior="(0, inf)", gamma="[0, inf)"
+    )
 
     trusted_weight: float = 10.0
     gamma: float = 1.0
@@ -90,11 +72,11 @@ class UIPS(Debiaser):
     prior: float = 1.0
 
     def __post_init__(self) -> None:
-        """Nothing is given yet."""
-        self._given_uncertainty: OfClicks | None = None
+        """Start with no uncertainty given."""
+        self._given: tuple[NDArray[np.int64], NDArray[np.float64]] | None = None
 
     def fit(self, log: Log, *, uncertainty: ArrayLike | None = None, **options: Any) -> Self:
-        """As :meth:`Debiaser.fit`.
+        """Train as :meth:`Debiaser.fit` does.
 
         Parameters
         ----------
@@ -104,116 +86,105 @@ class UIPS(Debiaser):
         options
             Those of :meth:`Debiaser.fit`.
         """
-        self._given_uncertainty = None if uncertainty is None else of_clicks(log, uncertainty)
+        self._given = None if uncertainty is None else of_clicks(log, uncertainty)
         try:
             return super().fit(log, **options)
         finally:
-            self._given_uncertainty = None
+            self._given = None
 
-    def plan(self) -> Plan:
-        """One step over O, with U found before it."""
-        return (Pass(clicks, (Step(self.name, self.loss, ("prediction",)),), self.find_uncertainty),)
-
-    def find_uncertainty(self, setting: Setting) -> None:
+    def before_epoch(self, setting: Setting) -> None:
         """Keep what U is read from, once."""
-        observed, given = setting.clicks, self._given_uncertainty
-        device, replicas = observed.propensity.device, len(observed.propensity)
-        if given is not None and setting.state(GivenUncertainty).is_empty:
-            cell, value = (torch.as_tensor(each, device=device).expand(replicas, -1) for each in given)
-            setting.state(GivenUncertainty).write(cell=cell, value=value.to(observed.propensity.dtype))
-        elif given is None and setting.state(Information).is_empty:
-            hashes, rows = held_out(setting).population.hashes, observed.rows.expand(replicas)
-            each = 1.0 - observed.propensity
-            user, item = (
-                torch.zeros(replicas, len(ids), dtype=each.dtype, device=device).scatter_add_(1, code, each)
-                for ids, code in ((hashes.user, rows.user), (hashes.item, rows.item))
-            )
-            setting.state(Information).write(user=user, item=item)
+        observed, known = setting.clicks, setting.state(Uncertainty)
+        if not known.is_empty:
+            return
+        replicas, device = len(observed.propensity), observed.propensity.device
+        if self._given is not None:
+            cell, value = (torch.as_tensor(each, device=device).expand(replicas, -1) for each in self._given)
+            known.write(cell=cell, value=value.to(observed.propensity.dtype))
+            return
+        hashes, rows = setting.cells.population.hashes, observed.rows.expand(replicas)
+        each = 1.0 - observed.propensity
+        user, item = (
+            torch.zeros(replicas, len(ids), dtype=each.dtype, device=device).scatter_add_(1, code, each)
+            for ids, code in ((hashes.user, rows.user), (hashes.item, rows.item))
+        )
+        known.write(user=user, item=item)
 
     def uncertainty(self, setting: Setting, observed: Batch) -> Tensor:
-        """U of a batch of O ``[R, B]``."""
-        given = setting.state(GivenUncertainty)
-        if not given.is_empty:
+        """Return U of a batch of O ``[R, B]``."""
+        known = setting.state(Uncertainty)
+        if "value" in vars(known):
             assert observed.cell is not None
-            return given.value.gather(1, torch.searchsorted(given.cell, observed.cell.contiguous()))
-        known, rows = setting.state(Information), observed.rows.expand(len(observed.propensity))
+            return known.value.gather(1, torch.searchsorted(known.cell, observed.cell.contiguous()))
+        rows = observed.rows.expand(len(observed.propensity))
         of_user, of_item = known.user.gather(1, rows.user), known.item.gather(1, rows.item)
         variance = 1.0 / (self.prior + of_user) + 1.0 / (self.prior + of_item)
         return (1.0 - observed.propensity) * variance.sqrt()
 
+    def shrinking(self, setting: Setting) -> dict[str, float]:
+        """Return the parameters of φ."""
+        shrinkage = (self.trusted_weight / setting.density) ** 2
+        return {"shrinkage": shrinkage, "gamma": self.gamma, "eta": self.eta, "cap": self.cap}
+
     def click_weight(self, setting: Setting, observed: Batch) -> Tensor:
         """Return φ/p."""
-        self.find_uncertainty(setting)
+        self.before_epoch(setting)
         p, spread = observed.propensity, self.uncertainty(setting, observed)
-        shrinkage = (self.trusted_weight / setting.density) ** 2
-        options = {"gamma": self.gamma, "eta": self.eta, "cap": self.cap}
-        return uips_factor(p, spread, shrinkage=shrinkage, **options) / p
+        return uips_factor(p, spread, **self.shrinking(setting)) / p
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B φ·CE(r, r̂)/p."""
-        return uips(
-            observed.conversion,
-            setting.logit(observed),
-            observed.propensity,
-            self.uncertainty(setting, observed),
-            shrinkage=(self.trusted_weight / setting.density) ** 2,
-            gamma=self.gamma,
-            eta=self.eta,
-            cap=self.cap,
-            density=setting.density,
-        )
-
-    def _check(self) -> None:
-        super()._check()
-        require_above(0, trusted_weight=self.trusted_weight, eta=self.eta, cap=self.cap, prior=self.prior)
-        require_at_least(0, gamma=self.gamma)
+        logit, spread = setting.logit(observed), self.uncertainty(setting, observed)
+        options = {**self.shrinking(setting), "density": setting.density}
+        return uips(observed.conversion, logit, observed.propensity, spread, **options)
 
 
-def of_clicks(log: Log, uncertainty: ArrayLike) -> OfClicks:
-    """Given values as those of clicks; an error where they are none, or do not fit the log."""
+def of_clicks(log: Log, uncertainty: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the cells of the clicks in rising order and their U; raise where it does not fit the log."""
     values, rows = np.asarray(uncertainty, dtype=np.float64), log.clicked
     cell = log.cell[rows] if log.space == "matrix" else rows
     if log.space == "matrix" and values.shape == (log.n_users, log.n_items):
-        found = values.reshape(-1)[cell]
+        on_clicks = values.reshape(-1)[cell]
     elif values.shape == (len(log),):
-        found = values[rows]
+        on_clicks = values[rows]
     else:
         raise DataError(
             f"uncertainties of shape {values.shape} do not fit a log of {len(log)} rows",
             remedy="give one number per row of the log, or a matrix [users, items]",
         )
-    wrong = np.flatnonzero(~((found >= 0.0) & np.isfinite(found)))
+    wrong = np.flatnonzero(~((on_clicks >= 0.0) & np.isfinite(on_clicks)))
     if len(wrong):
         raise DataError(
-            f"uncertainty is {found[wrong[0]]}, not a standard error",
+            f"uncertainty is {on_clicks[wrong[0]]}, not a standard error",
             where=f"row {rows[wrong[0]]}",
             remedy="give the standard error of log p, 0 or more, of every click",
         )
     order = np.argsort(cell, kind="stable")
-    return OfClicks(cell[order].astype(np.int64), found[order])
+    return cell[order].astype(np.int64), on_clicks[order]
 
 
 def uips(
-    conversion: Float[Tensor, "*#batches #B"],
-    logit: Float[Tensor, "*#batches #B"],
-    propensity: Float[Tensor, "*#batches #B"],
-    uncertainty: Float[Tensor, "*#batches #B"],
+    conversion: OnRows,
+    logit: OnRows,
+    propensity: OnRows,
+    uncertainty: OnRows,
     *,
     shrinkage: float,
     gamma: float = 1.0,
     eta: float = 1.0,
     cap: float = 1.0,
-    click: Tensor | None = None,
-    density: float | None = None,
-) -> Float[Tensor, " *batches"]:
+    **space: Any,
+) -> PerModel:
     """L = (1/|D|) Σ_O φ·CE(r, r̂)/p, with φ from :func:`uips_factor`, without gradient.
 
     Parameters
     ----------
-    conversion, logit, propensity, click, density
+    conversion, logit, propensity
         As in :func:`ips`.
     uncertainty, shrinkage, gamma, eta, cap
         As in :func:`uips_factor`.
+    space
+        ``click`` or ``density``, as in :func:`ips`.
 
     Examples
     --------
@@ -227,21 +198,21 @@ def uips(
     >>> uips(conversion, logit, p, torch.tensor([0.0, 2.0]), shrinkage=1e9, density=0.5)
     tensor(1.7599)
     """
-    space = Space(click, density)
-    p, spread = space.known(propensity).detach(), space.known(uncertainty).detach()
+    whole = Space(**space)
+    p, spread = whole.known(propensity).detach(), whole.known(uncertainty).detach()
     factor = uips_factor(p, spread, shrinkage=shrinkage, gamma=gamma, eta=eta, cap=cap)
-    return space.over_clicks(factor * cross_entropy(space.known(conversion), logit) / p)
+    return whole.over_clicks(factor * cross_entropy(whole.known(conversion), logit) / p)
 
 
 def uips_factor(
-    propensity: Float[Tensor, "*#shape"],
-    uncertainty: Float[Tensor, "*#shape"],
+    propensity: OnRows,
+    uncertainty: OnRows,
     *,
     shrinkage: float,
     gamma: float = 1.0,
     eta: float = 1.0,
     cap: float = 1.0,
-) -> Float[Tensor, "*shape"]:
+) -> OnRows:
     """φ = min{λ / [(λ/η)·e^(−γU) + η/(p²·e^(−γU))], 2η₂ / (e^(γU) + e^(−γU))} of each click.
 
     The weight φ/p has the least bound of its squared error, if the true propensity is between p·e^(−γU) and

@@ -177,7 +177,7 @@ def _run(asked: Config, dataset: Dataset, progress: Progress, fit: Callable[...,
         recalibrate_models(config, models, log, found.weigh, dataset.unbiased)
     main = main_key(config, models)
     if "propensity" not in found.figures:
-        model = models[main]
+        model: Any = models[main]
         figures = {**found.figures, **tower_figures(model, log.density)}
         found = replace(found, figures=figures, sketches=getattr(model, "click_sketches_", {}))
     test = dataset.test

@@ -18,7 +18,7 @@ from unskew.base.progress import Progress
 from unskew.calibration import make_calibrator
 from unskew.data import Log
 from unskew.data.datasets import Dataset
-from unskew.debias import METHODS, Debiaser
+from unskew.debias import METHODS
 from unskew.learners import LEARNERS, make_learner
 from unskew.metrics import CalibrationSketch, weight_diagnostics
 from unskew.metrics.clip import resolve_clip
@@ -136,11 +136,11 @@ def own_tower(config: Config, protocol: Protocol) -> bool:
     asked = config.propensity.kind != "auto" or config.needs_network
     if asked or config.method in (BASELINE, NO_METHOD, AUTO):
         return False
-    tower = method_of(config, protocol, config.method, 0.5).tower
-    return tower is not None and tower.calibration != "external"
+    method = method_of(config, protocol, config.method, 0.5)
+    return method.has_tower and getattr(method, "calibration", "external") != "external"
 
 
-def tower_figures(model: Debiaser, density: float) -> dict[str, Any]:
+def tower_figures(model: Any, density: float) -> dict[str, Any]:
     """Return the metrics that judge the tower: its figures on cells that it never saw, and its clip."""
     figures = {
         kind: found for kind, found in getattr(model, "click_propensity_", {}).items() if found is not None

@@ -7,16 +7,16 @@ parameters, its files and its name are those of the method.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from unskew.debias import Debiaser, losses
-from unskew.debias.imputation import JointLearning
+from unskew.debias.dr_v2 import DRV2
+from unskew.debias.imputation import JointLearning, SquaredPseudoLabel
 from unskew.debias.ips_v2 import IPSV2
 from unskew.debias.setting import Batch, Plan, Setting
-from unskew.debias.towers import Tasks
 from unskew.training import ObservedAndFull, Population, Sampler, ShuffledRows
 
 Method = TypeVar("Method", bound=Debiaser)
@@ -33,11 +33,7 @@ def as_published(method: Method, *deviations: type[Debiaser]) -> Method:
     name = f"{kind.__name__} with {', '.join(each.__name__ for each in deviations)}"
     body = {"__doc__": kind.__doc__, "__module__": __name__, "__qualname__": name}
     deviating: Any = type(name, (*deviations, kind), body)
-    params = method.get_params(deep=False)
-    for each in deviations:
-        changed = getattr(each, "parameters", {})
-        params |= {key: value for key, value in changed.items() if key in params}
-    made: Method = deviating(**params)
+    made: Method = deviating(**method.get_params(deep=False))
     return made
 
 
@@ -56,8 +52,7 @@ class AveragedTogether(JointLearning):
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """s · mean_{B_O} [ê + (e − ê)/p] + (1 − s) · mean_{B_D} ê, s = 1/(1 + ratio)."""
-        observed = self.weighed(setting, observed)
-        logit = setting.logit(observed)
+        observed, logit = self.weighed(setting, observed), setting.logit(observed)
         clicked = self.correction(setting, observed, logit) + self.imputed_error(setting, observed, logit)
         imputed = self.imputed_error(setting, full, setting.logit(full))
         share = 1.0 / (1.0 + self.ratio)
@@ -107,19 +102,20 @@ class NoisyImputer(JointLearning):
 class OfficialV2(IPSV2):
     """IPS-V2 and DR-V2: no gradient is stopped, no propensity clipped, and the balance of a batch squared."""
 
-    parameters: ClassVar[dict[str, Any]] = {
-        "detach_p_in_cvr": False,
-        "imp_loss": "sq",
-        "detach_pred_in_imp": False,
-        "detach_imp_in_cvr": False,
-    }
-    """What the method's own parameters are set to."""
-
-    def squared_imbalance(self, setting: Setting, tasks: Tasks) -> Tensor:
-        """The square of a batch's imbalance, which counts its noise."""
-        logits = tasks.of("prediction"), tasks.of("click")
-        return losses.imbalance(*logits, p_min=self.least(setting), **tasks.space).square()
-
-    def least(self, setting: Setting) -> Tensor:
-        """Nothing is clipped."""
-        return torch.zeros_like(setting.floor)
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """Return L, with L_imp = (1/|D|) Σ_O (e − ê)²/p."""
+        tasks, r = self.tasks(setting, observed, full), observed.conversion
+        logits, click, density = tasks.of("prediction"), tasks.of("click"), setting.density
+        p = torch.sigmoid(click[0])
+        if isinstance(self, DRV2):
+            form, (output, imputed) = SquaredPseudoLabel(), tasks.of("imputation")
+            gap = form.deviation(r, output, logits[0])
+            error = form.imputed(imputed, logits[1]).mean(-1) + density * (gap / p).mean(-1)
+            imputing = self.imputation_weight * density * (gap.square() / p).mean(-1)
+            conversions = self.conversion_weight * error + imputing
+        else:
+            conversions = self.conversion_weight * density * (losses.squared_error(r, logits[0]) / p).mean(-1)
+        options = {"click_conversion_weight": self.click_conversion_weight, **tasks.space}
+        options |= {"conversion_weight": 0.0, "balance_weight": 0.0}
+        rest = losses.ips_v2(r, logits, p, click, **options)
+        return rest + conversions + self.balance_weight * losses.imbalance(logits, click, **tasks.space) ** 2

@@ -8,15 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-import torch
-from torch import Tensor
-
 from unskew.base.errors import ParameterError
+from unskew.base.lazy_torch import Tensor, torch
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-OnBoth: TypeAlias = Tensor | tuple[Tensor, Tensor]
+OnRows: TypeAlias = 'Float[Tensor, "*#batches #B"]'
+"""One number for each row."""
+
+PerModel: TypeAlias = 'Float[Tensor, " *batches"]'
+"""One number for each of several models side by side; a single one without any."""
+
+OnBoth: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
 """Values ``[..., B]`` on rows of D; or a pair, on a batch of O ``[..., O]`` and one of D ``[..., D]``."""
 
 
@@ -27,6 +31,7 @@ def cross_entropy(
 
     Examples
     --------
+    >>> import torch
     >>> cross_entropy(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 0.0]))
     tensor([0.6931, 0.6931])
     """
@@ -61,16 +66,16 @@ def stratified(
 
     Examples
     --------
+    >>> import torch
     >>> stratified(observed=torch.tensor([2.0, 4.0]), full=torch.tensor([1.0, 1.0, 4.0]), density=0.1)
     tensor(2.3000)
     """
-    if observed is None and full is None:
-        raise ValueError("stratified needs a term over O, over D, or both")
-    result = 0.0 if full is None else full.mean(-1)
-    if observed is not None:
-        result = result + density * observed.mean(-1)
-    assert isinstance(result, Tensor)
-    return result
+    if observed is None:
+        if full is None:
+            raise ValueError("stratified needs a term over O, over D, or both")
+        return full.mean(-1)
+    clicks = density * observed.mean(-1)
+    return clicks if full is None else full.mean(-1) + clicks
 
 
 def halves(
@@ -86,9 +91,7 @@ def halves(
     return (values[..., :middle], values[..., middle:]) if middle else (values, values)
 
 
-def weighted_mean(
-    values: Float[Tensor, "*#batches #B"], weight: Float[Tensor, "*#batches #B"], *, least: float = 0.0
-) -> Float[Tensor, " *batches"]:
+def weighted_mean(values: OnRows, weight: OnRows, *, least: float = 0.0) -> PerModel:
     """Σ w·v / Σ w, where Σ w is at least ``least``."""
     weights = weight.sum(-1)
     return (weight * values).sum(-1) / (weights.clamp(min=least) if least else weights)
