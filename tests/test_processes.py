@@ -242,8 +242,7 @@ def test_a_process_that_is_killed_ends_the_others_with_a_line(tmp_path):
     assert code != 0
     assert "ProcessError" in line
     assert (tmp_path / "told.txt").read_text() == (
-        "rank 1 of 2 died: it was killed, or the machine ran out of memory."
-        " To fix: start the same command again."
+        "another process was killed, or its machine ran out of memory. To fix: start the same command again."
     )
 
 
@@ -385,7 +384,7 @@ def test_a_rank_that_is_killed_is_started_again_and_the_job_goes_on_to_the_same_
     )
     assert (tmp_path / "killed").exists()
     assert killed.returncode == 0, killed.stderr
-    assert killed.stderr.count("unskew: rank 1 of 2 died: it was killed") == 1
+    assert killed.stderr.count("unskew: rank 0 of 2: another process was killed") == 1
     assert "unskew: going on from" in killed.stderr
     for name in ("model.safetensors", "propensity.safetensors"):
         expected, found = (load_file(tmp_path / run / name) for run in ("plain", "killed run"))

@@ -108,7 +108,7 @@ def test_a_run_with_a_checkpoint_is_done_when_it_is_saved(yesterday, tmp_path):
     folder, _ = yesterday
     result = us.run(changed(checkpoint=tmp_path / "states"))
     names = {path.name for path in (tmp_path / "states").iterdir()}
-    assert {"training-0001-done.json", "training-0003-done.safetensors"} <= names
+    assert "training-0003-done.safetensors" in names
     result.save(tmp_path / "run")
     assert [path.name for path in (tmp_path / "states").iterdir()] == ["job.safetensors"]
     for name in ("model.safetensors", "metrics.json", "propensities.parquet", "report.html"):

@@ -54,7 +54,7 @@ def test_each_of_several_processes_has_a_gpu_of_its_own_as_far_as_there_are_enou
     monkeypatch.setattr(processes, "world", lambda: 3)
     found = []
     for number in range(3):
-        monkeypatch.setattr(processes, "number_on_this_machine", lambda number=number: number)
+        monkeypatch.setenv("LOCAL_RANK", str(number))
         found.append([str(resolve_device(name)) for name in ("auto", "cuda", "cuda:1", "cpu")])
     assert found == [
         ["cuda:0", "cuda:0", "cuda:1", "cpu"],

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from unskew.base import errors
 from unskew.base.errors import ParameterError, ProcessError, UnskewError
@@ -31,16 +31,8 @@ LONGEST_WAIT = timedelta(hours=12)
 """For a process whose share takes longer. One that dies is noticed at once, by its closed connection; a whole
 machine that vanishes is noticed by torchrun, which ends the others."""
 
-LONGEST_ANSWER = timedelta(seconds=10)
-"""For what the processes wrote of themselves at the start, when one of them is gone."""
-
-LONGEST_LOOK = 30
-"""Tenths of a second in which is found out what became of a process that no longer answers."""
-
 LARGEST_MESSAGE = 1 << 30
 """Bytes that are sent at once."""
-
-FROM_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
@@ -76,16 +68,6 @@ def world() -> int:
 def is_writer() -> bool:
     """Return whether this process is the one that writes and prints."""
     return rank() == 0
-
-
-def on_this_machine() -> int:
-    """Return how many of them share this machine and its memory."""
-    return 1 if _group is None else int(os.environ.get("LOCAL_WORLD_SIZE", _group.world))
-
-
-def number_on_this_machine() -> int:
-    """Return the number of this process among those."""
-    return 0 if _group is None else int(os.environ.get("LOCAL_RANK", _group.rank))
 
 
 @contextmanager
@@ -125,9 +107,9 @@ def join() -> None:
     is_there = loaded is not None and loaded.is_available() and loaded.is_initialized()
     if _group is not None or (started() == 1 and not is_there):
         return
-    if missing := [name for name in FROM_TORCHRUN if not is_there and name not in os.environ]:
+    if not is_there and "MASTER_ADDR" not in os.environ:
         raise ParameterError(
-            f"{', '.join(missing)} is not set in the environment", remedy="start the processes by torchrun"
+            "MASTER_ADDR is not set in the environment", remedy="start the processes by torchrun"
         )
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
@@ -141,7 +123,6 @@ def join() -> None:
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = PrefixStore(f"unskew, attempt {attempt}", _get_default_store())
     _group = Processes(dist.get_rank(), dist.get_world_size(), store, messages)
-    store.set(f"process {_group.rank}", json.dumps([platform.node(), os.getpid()]))
 
 
 def waited_for(work: Callable[[], Value]) -> Value:
@@ -149,32 +130,16 @@ def waited_for(work: Callable[[], Value]) -> Value:
 
     One of them may never come, and inside of PyTorch this process would hear nothing for hours.
     """
-    results: list[Value] = []
-    errors_of_work: list[BaseException] = []
+    result: Future[Value] = Future()
 
     def here() -> None:
         try:
-            results.append(work())
+            result.set_result(work())
         except BaseException as error:
-            errors_of_work.append(error)
+            result.set_exception(error)
 
-    thread = threading.Thread(target=here, daemon=True)
-    thread.start()
-    thread.join()
-    if errors_of_work:
-        raise errors_of_work[0]
-    return results[0]
-
-
-def how() -> str:
-    """Say how many processes work together, and what carries their messages."""
-    import torch
-
-    gpus, here = torch.cuda.device_count(), on_this_machine()
-    if _group is None or gpus == 0:
-        return f"{world()} processes, which talk by gloo"
-    many = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
-    return f"{world()} processes, which talk by gloo: this machine has {many} for {here} of them"
+    threading.Thread(target=here, daemon=True).start()
+    return result.result()
 
 
 def leave(*, failed: bool = False) -> None:
@@ -196,14 +161,10 @@ def leave(*, failed: bool = False) -> None:
     _group = None
 
 
-def share(count: int) -> slice:
-    """Return which of ``count`` things are this process's: an even part, those of a rank side by side."""
-    return share_of(rank(), count)
-
-
-def share_of(number: int, count: int) -> slice:
-    """Return which of ``count`` things are a rank's."""
-    return slice(count * number // world(), count * (number + 1) // world())
+def share(count: int, number: int | None = None) -> slice:
+    """Return which of ``count`` things are a rank's (this process's): an even part, side by side."""
+    first = rank() if number is None else number
+    return slice(count * first // world(), count * (first + 1) // world())
 
 
 Packed = tuple[Any, Mapping[str, "Tensor"]]
@@ -226,50 +187,39 @@ def exchange(work: Callable[[], Packed]) -> list[Packed]:
         problem = {"kind": type(error).__name__, **error.record()}
     results = [_sent(source, {"problem": problem, "value": made[0]}, made[1]) for source in range(world())]
     for source, (message, _) in enumerate(results):
-        if message["problem"] is not None:
-            _raise(message["problem"], source)
+        if (told := message["problem"]) is not None:
+            kind = getattr(errors, told["kind"], UnskewError)
+            where = ", ".join(filter(None, (f"rank {source} of {world()}", told["where"])))
+            raise kind(told["problem"], where=where, remedy=told["remedy"])
     return [(message["value"], tensors) for message, tensors in results]
-
-
-def _raise(problem: Mapping[str, Any], source: int) -> NoReturn:
-    kind = getattr(errors, problem["kind"], UnskewError)
-    where = ", ".join(filter(None, (f"rank {source} of {world()}", problem["where"])))
-    raise kind(problem["problem"], where=where, remedy=problem["remedy"])
 
 
 def _sent(source: int, value: Any, tensors: Mapping[str, Tensor]) -> Packed:
     """Return what ``source`` has, as one file of safetensors; the others' arguments are not looked at."""
     import torch
+    import torch.distributed as dist
     from safetensors.torch import load, save
 
+    assert _group is not None
     data = b""
     if rank() == source:
-        here = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         # A cut of one number is contiguous with the strides that it was cut with.
-        here = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in here.items()}
+        here = {
+            name: each.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, each in tensors.items()
+        }
         data = save(here, {"message": json.dumps([value, list(here)])})
     size = torch.tensor([len(data)])
-    _broadcast(size, source)
-    message = (
-        torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        if data
-        else torch.empty(int(size), dtype=torch.uint8)
-    )
-    for piece in torch.split(message, LARGEST_MESSAGE):
-        _broadcast(piece, source)
+    with _others():
+        dist.broadcast(size, source, group=_group.messages)
+        message = torch.frombuffer(bytearray(data or int(size)), dtype=torch.uint8)
+        for piece in torch.split(message, LARGEST_MESSAGE):
+            dist.broadcast(piece, source, group=_group.messages)
     data = message.numpy().tobytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     value, names = json.loads(header["__metadata__"]["message"])
     received = load(data)
     return value, {name: received[name] for name in names}
-
-
-def _broadcast(tensor: Tensor, source: int) -> None:
-    import torch.distributed as dist
-
-    assert _group is not None
-    with _others():
-        dist.broadcast(tensor, source, group=_group.messages)
 
 
 def write(work: Callable[[], None]) -> None:
@@ -302,60 +252,20 @@ def failed(line: str) -> bool:
     return first.decode() == mine
 
 
-def gone() -> list[int]:
-    """Return the ranks of this machine whose process has ended."""
-    if _group is None:
-        return []
-    dead = []
-    for number in range(_group.world):
-        try:
-            _group.store.wait([f"process {number}"], LONGEST_ANSWER)
-            machine, process = json.loads(_group.store.get(f"process {number}"))
-        except RuntimeError:
-            continue
-        if machine == platform.node() and not _runs(process):
-            dead.append(number)
-    return dead
-
-
-def _runs(process: int) -> bool:
-    try:
-        with open(f"/proc/{process}/stat", encoding="utf-8") as file:
-            # After the name in brackets, which may hold anything; Z and X have ended.
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-
-
 @contextmanager
 def _others() -> Iterator[None]:
-    """Raise an error of the connection as one of a process that is gone."""
+    """Raise an error of the connection as what became of the other process: what it said, or that it died."""
     try:
         yield
     except RuntimeError as error:
-        raise lost(str(error)) from error
-
-
-def lost(why: str) -> ProcessError:
-    """Return what became of a process that no longer answers: what it said, or that it died."""
-    assert _group is not None
-    problem = f"another process no longer answers ({why})"
-    # A process that is killed takes a moment to end, and one that fails to say why.
-    for _ in range(LONGEST_LOOK):
-        try:
-            if _group.store.check(["failure"]):
-                number, line = json.loads(_group.store.get("failure"))
-                problem = f"rank {number} of {world()} failed: {line}"
-                break
-        except RuntimeError:
-            problem = f"the process that the others meet at is gone ({why})"
-            break
-        if dead := gone():
-            numbers = ", ".join(map(str, dead))
-            killed = "it was killed, or the machine ran out of memory"
-            problem = f"rank {numbers} of {world()} died: {killed}"
-            break
-        time.sleep(0.1)
-    return ProcessError(problem, remedy="start the same command again")
+        assert _group is not None
+        problem, end = "another process was killed, or its machine ran out of memory", time.monotonic() + 1.0
+        # A process that fails takes a moment to say why.
+        while time.monotonic() < end:
+            # The process that keeps what was said may be the one that is gone.
+            with suppress(RuntimeError):
+                if _group.store.check(["failure"]):
+                    number, line = json.loads(_group.store.get("failure"))
+                    problem, end = f"rank {number} of {world()} failed: {line}", 0.0
+            time.sleep(0.05)
+        raise ProcessError(problem, remedy="start the same command again") from error

@@ -46,10 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _why_ended() -> str:
     """By whom or what the command was interrupted: torchrun ends all processes when one of them dies."""
-    if dead := processes.gone():
-        return f"rank {dead[0]} of {processes.world()} died"
     how = signals.what_happened()
-    # Before they have met, nobody can tell who is gone.
     return f"{how}, as all are where one dies" if processes.started() > 1 and how != "interrupted" else how
 
 

@@ -191,7 +191,7 @@ def _announce(config: Config, dataset: Dataset, guesses: Sequence[str]) -> None:
     for sentence in guesses:
         print(f"· {sentence}")
     if processes.world() > 1:
-        say(f"unskew: {processes.how()}")
+        say(f"unskew: {processes.world()} processes, which talk by gloo")
     journal = checkpoint_in_effect()
     if journal is not None and journal.goes_on:
         say(f"unskew: going on from {config.compute.checkpoint}: {journal.so_far}")

@@ -226,7 +226,7 @@ def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) 
         return _fit_tables(method, job, given)
     if processes.world() == 1:
         return _train_here(method, job, given)
-    parts = [processes.share_of(each, len(job.replicas)) for each in range(processes.world())]
+    parts = [processes.share(len(job.replicas), each) for each in range(processes.world())]
     own, replicas = parts[processes.rank()], job.replicas
     trained: list[Trained] = []
 

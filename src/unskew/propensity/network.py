@@ -314,7 +314,7 @@ class Propensity(BasePropensity):
             if rank == processes.rank():
                 continue
             for name, values in tensors.items():
-                state[name][processes.share_of(rank, len(seeds))] = values.to(self.device_)
+                state[name][processes.share(len(seeds), rank)] = values.to(self.device_)
         self.history_ = join_histories([History(**history) for history, _ in parts if history is not None])
         return NetworkStack(whole, self.method(), self.offset_)
 

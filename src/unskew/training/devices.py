@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from unskew.base import processes
@@ -38,4 +40,5 @@ def _own_gpu() -> torch.device:
     """Return the GPU of this process: shared where there are fewer than processes."""
     if processes.world() == 1:
         return torch.device("cuda")
-    return torch.device("cuda", processes.number_on_this_machine() % torch.cuda.device_count())
+    number = int(os.environ.get("LOCAL_RANK", processes.rank()))
+    return torch.device("cuda", number % torch.cuda.device_count())
