@@ -38,7 +38,7 @@ from unskew.offpolicy.auto import CANDIDATES, Candidate, candidates_of, evidence
 from unskew.offpolicy.decision import BASELINE, Decision, RandomSample, decide, mean_paired
 from unskew.propensity import Propensity
 from unskew.run.sizes import batch_size
-from unskew.training.ensemble import combined
+from unskew.training.fitted import combined
 
 Floats = NDArray[np.float64]
 Trained = Mapping[str, NDArray[Any]]

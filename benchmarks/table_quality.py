@@ -16,7 +16,7 @@ from benchmarks.common import tell
 from unskew.data.datasets import load
 from unskew.debias.evaluation import evaluate
 from unskew.metrics.significance import paired_test
-from unskew.training import row_adam
+from unskew.training import adam
 
 SEEDS = 10
 BATCH = 64
@@ -34,7 +34,7 @@ METHODS: dict[str, Callable[[], us.Debiaser]] = {
 
 def figures(make: Callable[[], us.Debiaser], data: Any, device: str, *, lazy: bool) -> np.ndarray:
     """Metrics on the test log ``[seeds, metrics]``; tables by touched rows, or all dense."""
-    row_adam.FEWEST_ROWS = row_adam.FEWEST_ROWS_ON_GPU = 0 if lazy else 1 << 40
+    adam.FEWEST_ROWS = adam.FEWEST_ROWS_ON_GPU = 0 if lazy else 1 << 40
     propensity = us.PopularityPropensity().fit(data.train)
     model = make()
     model = model.fit(data.train, propensity=propensity, seeds=SEEDS, device=device)

@@ -14,7 +14,7 @@ from contracts.stages import short_stages
 from unskew.base.errors import CollapseWarning, ParameterError, RunFolderError
 from unskew.base.manifest import write_manifest
 from unskew.debias import METHODS, make_method
-from unskew.training.ensemble import combined
+from unskew.training.fitted import combined
 
 QUICK = {"epochs": 3, "patience": 2, "batch_size": 256}
 EVERY_PART = ("ips", "att", "tdr", "kb-dr", "stable-dr", "gpl", "dr-v2")

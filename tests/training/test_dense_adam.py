@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from unskew.training.dense_adam import DenseAdam
+from unskew.training.adam import Adam
 
 SHAPES = ((5, 7), (11,), (3, 2, 4))
 
@@ -35,7 +35,10 @@ def give_gradients(parameters, random):
 def test_it_is_adam_with_decay_where_there_is_any(ours, random):
     theirs = [nn.Parameter(each.detach().clone()) for each in ours]
     groups = [{"params": [theirs[0], theirs[2]]}, {"params": [theirs[1]], "weight_decay": 0.0}]
-    expected, found = torch.optim.Adam(groups, lr=0.01, weight_decay=0.1), DenseAdam(ours, 0.01, 0.1)
+    expected, found = (
+        torch.optim.Adam(groups, lr=0.01, weight_decay=0.1),
+        Adam(nn.ParameterList(ours), 0.01, 0.1, 1),
+    )
     for step in range(30):
         give_gradients(ours if step > 9 else ours[:2], random)
         for one, other in zip(ours, theirs, strict=True):
@@ -48,11 +51,11 @@ def test_it_is_adam_with_decay_where_there_is_any(ours, random):
 
 
 def test_it_goes_on_from_what_it_gave(ours, random):
-    first = DenseAdam(ours, 0.01, 0.0)
+    first = Adam(nn.ParameterList(ours), 0.01, 0.0, 1)
     give_gradients(ours[:2], random)
     first.step()
     copies = [nn.Parameter(each.detach().clone()) for each in ours]
-    second = DenseAdam(copies, 0.01, 0.0)
+    second = Adam(nn.ParameterList(copies), 0.01, 0.0, 1)
     second.restore(first.tensors())
     assert {key.split("/")[0] for key in first.tensors()} == {"0", "1"}
     give_gradients(ours, random)

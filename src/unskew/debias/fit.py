@@ -41,13 +41,12 @@ from unskew.training import (
     join_networks,
     train,
 )
-from unskew.training.held_out import BY_PAIR, Ends, HeldOut, Split
+from unskew.training.held_out import BY_PAIR, Ends, HeldOut, Split, ValidationLoss
 from unskew.training.inference import logits
 from unskew.training.means import weighted_mean
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
 from unskew.training.reader import Reader
 from unskew.training.state import under
-from unskew.training.validation import ValidationLoss
 from unskew.training.warm_start import WarmStart
 
 if TYPE_CHECKING:

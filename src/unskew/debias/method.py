@@ -39,9 +39,8 @@ from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
 from unskew.propensity.given import GivenPropensities, given_propensities
 from unskew.training import Pass, Step, evaluating, fitted, resolve_device
-from unskew.training.ensemble import MOST_MEMBERS, interval, require_several, spread
-from unskew.training.held_out import Ends, Split, SplitCells
-from unskew.training.held_out_check import split_that_decides
+from unskew.training.fitted import MOST_MEMBERS, interval, require_several, spread
+from unskew.training.held_out import Ends, Split, SplitCells, split_that_decides
 from unskew.training.reader import Reader, Unseen
 from unskew.training.warm_start import WarmStart
 

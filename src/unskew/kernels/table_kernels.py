@@ -1,4 +1,4 @@
-"""Adam on the rows of tables that steps touch, on a GPU: what :mod:`unskew.training.row_adam` does on a CPU.
+"""Adam on the rows of tables that steps touch, on a GPU: what :mod:`unskew.training.adam` does on a CPU.
 
 Gradients are added up in a buffer of the table's shape, of which a step reads and clears the rows that were
 looked up. A row that was looked up several times belongs to the place that is first to claim it, in a kernel
@@ -22,7 +22,7 @@ CLAIMS = 512
 """Places that one program claims rows for: several for each of its threads."""
 
 
-# β₁ = 0.9, β₂ = 0.999 and ε = 1e-8 are PyTorch's defaults; 128 is HORIZON of row_adam. Idle steps are summed in groups of
+# β₁ = 0.9, β₂ = 0.999 and ε = 1e-8 are PyTorch's defaults; 128 is HORIZON of adam. Idle steps are summed in groups of
 # a sixteenth of the steps so far, which share the mean denominator: right to 1e-4.
 @triton.jit
 def _brought(p, m, v, since, step, settled, lr):

@@ -89,7 +89,7 @@ class ReplicaEmbedding(nn.Module):
     """A field's table, one per replica."""
 
     lazy: LazyRows | None = None
-    """While it is trained by the rows that are read (:mod:`unskew.training.row_adam`)."""
+    """While it is trained by the rows that are read (:mod:`unskew.training.adam`)."""
 
     def __init__(
         self, field: Field, dim: int, initialise: Initialiser, generators: Sequence[torch.Generator]

@@ -1,7 +1,7 @@
 """Look-ups in tables of which a step touches a few rows: gradients are kept by row, never as a whole table.
 
 A table is a :class:`~unskew.learners.layers.ReplicaEmbedding`. While it has :class:`LazyRows` (from the
-optimiser, :mod:`unskew.training.row_adam`), they are asked before rows are read and given the gradients of
+optimiser, :mod:`unskew.training.adam`), they are asked before rows are read and given the gradients of
 what was read; autograd sees no gradient of the table.
 """
 

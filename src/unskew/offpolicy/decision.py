@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unskew.base.errors import ParameterError
 from unskew.base.seeds import stream
 from unskew.metrics.paired_users import PairedUsers, paired_users
-from unskew.training.ensemble import combined
+from unskew.training.fitted import combined
 
 Floats = NDArray[np.float64]
 

@@ -29,8 +29,8 @@ from unskew.run.sizes import (
     sizes_of,
     trains_network,
 )
-from unskew.training import Schedule, resolve_device
-from unskew.training.loop import adam
+from unskew.training import resolve_device
+from unskew.training.adam import Adam
 from unskew.training.reader import Reader
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def seconds_of_row(learner: Learner, log: Log, replicas: int, batch_size: int, d
     """Return the seconds that a row of one replica takes in a training step: a few steps are timed."""
     log = log if learner.reads_features else log.with_features(None)
     network = learner.build(log.schema, list(range(replicas)), ("prediction",)).to_device(device)
-    optimiser = adam(network, "prediction", Schedule(1, 1e-3, 0.0, None), batch_size)
+    optimiser = Adam(network, 1e-3, 0.0, batch_size)
     drawn = np.random.default_rng(0).integers(len(log), size=replicas * batch_size)
     reader = Reader(log.users, log.items, log.encoders, device)
     rows = reader.of_log(log.take(drawn)).rows.map(

@@ -22,7 +22,7 @@ from unskew.debias import Debiaser, load_model
 from unskew.propensity import load_propensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.segments import SegmentReader
-from unskew.training.ensemble import interval, require_several, spread
+from unskew.training.fitted import interval, require_several, spread
 from unskew.training.reader import Asked, Reader, Unseen
 from unskew.training.saved import SavedFolder
 

@@ -15,8 +15,7 @@ from unskew.data.datasets import Dataset
 from unskew.data.splitting import SplitBy, mature_rows, times_of
 from unskew.debias import Debiaser
 from unskew.run.protocol import WITHOUT_CLICKED
-from unskew.training.held_out import Split
-from unskew.training.held_out_check import outcome_words
+from unskew.training.held_out import Split, outcome_words
 
 BY_PAIRS = tuple(f"epoch chosen on a validation split of the {what}" for what in ("clicks", "rows"))
 """Labels of a split by pairs, which others replace."""

@@ -22,7 +22,7 @@ from unskew.propensity.segments import Segments
 from unskew.propensity.uncertainty import LEAST
 from unskew.serve.calibrators import Calibration, MultiCalibration, chosen, sigmoid
 from unskew.serve.inputs import ROLES_OF_IDS, Columns, field_columns, rows_read
-from unskew.training.ensemble import LEAST as LEAST_OF_MEMBERS
+from unskew.training.fitted import LEAST as LEAST_OF_MEMBERS
 
 Fitted: TypeAlias = Debiaser | BasePropensity
 

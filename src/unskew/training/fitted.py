@@ -1,26 +1,35 @@
-"""What fitted ensembles say of rows: members, models beside them, and the map of their level, as functions.
+"""Predictions of fitted ensembles: members, models beside them, and the map of their level, as functions.
 
-Rows are what a :class:`~unskew.training.reader.Reader` makes of logs, pairs and frames.
+Rows are what a :class:`~unskew.training.reader.Reader` makes of logs, pairs and frames. The mean logit of the
+members is the model; how far they disagree tells where another would predict.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit, logit, stdtrit
 
+from unskew.base.estimator import require
 from unskew.base.seeds import Replica
 from unskew.calibration.recalibration import Judged, Recalibration, recalibration
 from unskew.data import Log, Rows
 from unskew.learners import Network
-from unskew.training.ensemble import combined
 from unskew.training.held_out import Split
 from unskew.training.inference import probability_moments
 
 Floats = NDArray[np.float64]
+
+LEAST = 1e-15
+"""Probabilities of members are kept so far from 0 and 1, where logits would be infinite."""
+
+MOST_MEMBERS = 1000
+"""Members of a seed; more are a mistake."""
 
 
 class FittedModel(Protocol):
@@ -111,3 +120,38 @@ def map_of(
     weighted = on if (p == p[0, 0]).all() else f"{on}, weighted by 1/p"
     known = log.known_propensity is not None
     return recalibration(Judged(predicted, outcome, 1.0 / p), kind, weighted, known=known, number=rows)
+
+
+def combined(members: Floats) -> Floats:
+    """σ of the mean logit of members: probabilities ``[…, members, n]`` → ``[…, n]``; those of one stay."""
+    if members.shape[-2] == 1:
+        return members[..., 0, :]
+    return np.asarray(expit(_logits(members).mean(axis=-2)))
+
+
+def spread(members: Floats) -> Floats:
+    """Return the standard deviation ``[n]`` of probabilities ``[K, n]``."""
+    return np.asarray(members.std(axis=0, ddof=1))
+
+
+def interval(members: Floats, level: float) -> Floats:
+    r"""Limits ``[2, n]`` between which another member of as many, ``[K, n]``, would predict.
+
+    .. math:: \sigma\left(\bar z \pm t_{K-1} \, s \, \sqrt{1 + 1/K}\right)
+    """
+    z, count = _logits(members), len(members)
+    half = stdtrit(count - 1, (1.0 + level) / 2.0) * z.std(axis=0, ddof=1) * math.sqrt(1.0 + 1.0 / count)
+    return np.stack([expit(z.mean(axis=0) - half), expit(z.mean(axis=0) + half)])
+
+
+def require_several(members: int, name: str) -> None:
+    """Raise an error for a model of one network, by the name of its method."""
+    require(
+        members > 1,
+        f"one network of {name} does not tell how far its predictions may be off",
+        "fit it with members=5",
+    )
+
+
+def _logits(members: Floats) -> Floats:
+    return np.asarray(logit(np.clip(members, LEAST, 1.0 - LEAST)))

@@ -14,17 +14,15 @@ from torch import Tensor, nn
 from unskew.base.errors import TrainingError
 from unskew.base.estimator import require_at_least, require_schedule
 from unskew.base.progress import Tracker
-from unskew.learners.layers import release, settle, tables_of
+from unskew.learners.layers import release, settle
+from unskew.training.adam import Adam
 from unskew.training.checkpoint import Call, checkpoint_in_effect
-from unskew.training.dense_adam import DenseAdam
-from unskew.training.row_adam import RowAdam, is_lazy, rows_table
 from unskew.training.samplers import Sampler
 from unskew.training.state import Parts, Stateful, copy_back, restore, result_parts, tensors_of, under
 from unskew.training.steps import (
     START,
     CapturedSteps,
     EagerSteps,
-    Optimiser,
     Position,
     Step,
 )
@@ -70,6 +68,14 @@ class Schedule:
         require_at_least(1, epochs=self.epochs)
         rate, decay = min(_values(self.learning_rate)), min(_values(self.weight_decay))
         require_schedule(rate, decay, self.patience)
+
+    def of(self, network: str) -> tuple[float, float]:
+        """Return the learning rate and the weight decay of a network."""
+        rate, decay = (
+            value[network] if isinstance(value, Mapping) else value
+            for value in (self.learning_rate, self.weight_decay)
+        )
+        return rate, decay
 
 
 @dataclass
@@ -186,7 +192,9 @@ class _Training:
         self.networks, self.passes, self.schedule, self.replicas = networks, passes, schedule, replicas
         self.validate, self.tracker, self.call = validate, tracker, call
         batch_rows = max(each.sampler.batch_rows for each in passes)
-        self.optimisers = {name: adam(each, name, schedule, batch_rows) for name, each in networks.items()}
+        self.optimisers = {
+            name: Adam(network, *schedule.of(name), batch_rows) for name, network in networks.items()
+        }
         self.device = next(weight.device for each in networks.values() for weight in each.parameters())
         self.history = History()
         self.keeper: BestWeights | None = None
@@ -322,23 +330,6 @@ def _matrix_products() -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
-
-
-def adam(network: nn.Module, name: str, schedule: Schedule, batch_rows: int) -> Optimiser:
-    """Return the optimiser of a network, by the rows of a replica that a step reads."""
-    rate, decay = (
-        value[name] if isinstance(value, Mapping) else value
-        for value in (schedule.learning_rate, schedule.weight_decay)
-    )
-    parameters = list(network.parameters())
-    tables = [table for table in tables_of(network) if is_lazy(table, batch_rows)]
-    by_rows = {id(table.weight) for table in tables}
-    rest = [p for p in parameters if id(p) not in by_rows]
-    dense = DenseAdam(rest, rate, decay) if rest else None
-    if not tables:
-        assert dense is not None
-        return dense
-    return RowAdam(dense, [rows_table(table, rate, decay) for table in tables])
 
 
 def _values(setting: float | Mapping[str, float]) -> list[float]:

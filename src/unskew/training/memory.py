@@ -17,8 +17,8 @@ from unskew.base.errors import TrainingError
 from unskew.data import Schema
 from unskew.learners import Network
 from unskew.learners.layers import ReplicaEmbedding, tables_of
+from unskew.training.adam import is_lazy
 from unskew.training.loop import History
-from unskew.training.row_adam import is_lazy
 
 Result = TypeVar("Result")
 Number = TypeVar("Number", int, float)

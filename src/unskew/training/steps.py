@@ -6,14 +6,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from unskew.base.errors import TrainingError
+from unskew.training.adam import Adam
 from unskew.training.samplers import Sample, Sampler
-from unskew.training.state import Stateful
 
 WARM_UP = 3
 """Steps that run eagerly before a capture, as PyTorch asks; they are training steps like all others."""
@@ -54,22 +53,10 @@ After = Callable[[Position], None]
 """What is done between two steps: a checkpoint."""
 
 
-class Optimiser(Stateful, Protocol):
-    """What changes a network by its gradients: a :class:`DenseAdam` or a :class:`RowAdam`."""
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients."""
-        ...
-
-    def step(self) -> Any:
-        """Take one step."""
-        ...
-
-
 class EagerSteps:
     """Each step as it comes."""
 
-    def __init__(self, steps: Sequence[Step], optimisers: Mapping[str, Optimiser]) -> None:
+    def __init__(self, steps: Sequence[Step], optimisers: Mapping[str, Adam]) -> None:
         self.steps = steps
         self.optimisers = optimisers
 
@@ -94,7 +81,7 @@ class EagerSteps:
             loss = step.loss(sample)
             _require_loss(loss, step.name)
             for optimiser in self.optimisers.values():
-                optimiser.zero_grad(set_to_none=True)
+                optimiser.zero_grad()
             # Of a sum: PyTorch loads SymPy, for half a second, where gradients are given.
             loss.sum().backward()  # type: ignore[no-untyped-call]
             for name in step.trains:

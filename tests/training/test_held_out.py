@@ -11,7 +11,7 @@ import unskew as us
 from unskew.base.errors import HeldOutWarning, ParameterError
 from unskew.base.seeds import Replica
 from unskew.data.splitting import SplitBy
-from unskew.training.held_out_check import Outcomes, outcomes_of, split_that_decides
+from unskew.training.held_out import Outcomes, outcomes_of, split_that_decides
 
 REPLICAS = tuple(Replica(seed) for seed in range(3))
 

@@ -1,8 +1,9 @@
-"""Adam on tables by the rows that steps touch: what a step costs does not depend on the number of rows.
+"""Adam: tables of many rows by the rows that steps touch, all other parameters as a whole.
 
-Dense Adam changes every row in every step, those without a gradient too: their momentum moves them on, and
-fades. Here that is made up for when a row is read the next time. Moments are those of a row's last gradient,
-at step τ; from step a to step b it is moved by
+So the cost of a step does not depend on the number of rows. Dense Adam changes every row in every step,
+those without a gradient too: their momentum moves them on, and fades. Here that is made up for when a row is
+read the next time. Moments are those of a row's last gradient, at step τ; from step a to step b it is moved
+by
 
     p −= lr · Σ_{k=a−τ+1}^{b−τ} β₁ᵏ m / c₁(τ + k) / (√(β₂ᵏ v / c₂(τ + k)) + ε)
 
@@ -20,19 +21,22 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.adam import adam
 
-from unskew.learners.layers import ReplicaEmbedding
-from unskew.training.dense_adam import BETA_1, BETA_2, EPSILON, DenseAdam
-from unskew.training.state import Parts, Stateful, copy_back, restore, tensors_of
+from unskew.learners.layers import ReplicaEmbedding, tables_of
+from unskew.training.state import Stateful, copy_back, restore, tensors_of, under
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Float64, Int
+
+# PyTorch's defaults.
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 """Whether there is a kernel for tables on a GPU: Triton comes with PyTorch's CUDA builds."""
@@ -193,35 +197,92 @@ def _sums() -> tuple[Float64[Tensor, "s k"], Float64[Tensor, "s k"]]:
     return weight.cumsum(1), (weight * ((1.0 - BETA_2**t) / BETA_2**k).sqrt()).cumsum(1)
 
 
-class RowAdam:
-    """Tables by touched rows, all other parameters as a whole."""
+class _Moments(NamedTuple):
+    first: Tensor
+    second: Tensor
+    step: Tensor
 
-    def __init__(self, dense: DenseAdam | None, tables: Sequence[RowsTable]) -> None:
-        self.dense = dense
-        self.tables = tables
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop all gradients."""
-        if self.dense is not None:
-            self.dense.zero_grad(set_to_none=set_to_none)
+class Adam:
+    """The optimiser of a network: ``torch.optim.Adam`` with coupled weight decay, but for large tables.
+
+    Those are trained by touched rows. The rest is left to PyTorch's own fused kernel: the class of PyTorch
+    loads its compiler, which takes every process that trains some seconds.
+
+    Parameters
+    ----------
+    batch_rows
+        Rows of a replica that a step reads, which decide what a large table is.
+    """
+
+    def __init__(self, network: nn.Module, lr: float, weight_decay: float, batch_rows: int) -> None:
+        large = [table for table in tables_of(network) if is_lazy(table, batch_rows)]
+        by_rows = {id(table.weight) for table in large}
+        self.tables = [rows_table(table, lr, weight_decay) for table in large]
+        self.parameters = [weight for weight in network.parameters() if id(weight) not in by_rows]
+        self.lr = lr
+        self._decays = [0.0 if hasattr(each, "without_decay") else weight_decay for each in self.parameters]
+        self._moments: dict[int, _Moments] = {}
+
+    def zero_grad(self) -> None:
+        """Drop the gradients."""
+        for weight in self.parameters:
+            weight.grad = None
         for table in self.tables:
             table.forget()
 
+    @torch.no_grad()
     def step(self) -> None:
-        """Make one update."""
-        if self.dense is not None:
-            self.dense.step()
+        """Make one update; parameters without a gradient are left alone."""
+        for decay in sorted(set(self._decays)):
+            self._update([at for at, own in enumerate(self._decays) if own == decay], decay)
         for table in self.tables:
             table.step()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what both remember, for a checkpoint."""
-        return tensors_of(self._parts())
+        """Return moments and steps, by the number of a parameter that had a gradient, and those of tables."""
+        dense = {
+            f"{number}/{name}": value
+            for number, moments in sorted(self._moments.items())
+            for name, value in moments._asdict().items()
+        }
+        return {**dense, **tensors_of(self._tables())}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Bring back what :meth:`tensors` gave."""
-        restore(self._parts(), tensors)
+        """Take copies in memory of their own: a kernel may compute otherwise on another alignment."""
+        restore(self._tables(), tensors)
+        for number, weight in enumerate(self.parameters):
+            if saved := under(tensors, f"{number}/"):
+                copies = {name: value.to(weight.device, copy=True) for name, value in saved.items()}
+                self._moments[number] = _Moments(**copies)
 
-    def _parts(self) -> Parts:
-        dense: Parts = {} if self.dense is None else {"dense": self.dense}
-        return {**{f"table {number}": table for number, table in enumerate(self.tables)}, **dense}
+    def _tables(self) -> dict[str, Stateful]:
+        return {f"table {number}": table for number, table in enumerate(self.tables)}
+
+    def _update(self, numbers: list[int], decay: float) -> None:
+        numbers = [number for number in numbers if self.parameters[number].grad is not None]
+        if not numbers:
+            return
+        parameters = [self.parameters[number] for number in numbers]
+        for number, weight in zip(numbers, parameters, strict=True):
+            if number not in self._moments:
+                step = torch.zeros((), dtype=torch.float32, device=weight.device)
+                self._moments[number] = _Moments(torch.zeros_like(weight), torch.zeros_like(weight), step)
+        moments = [self._moments[number] for number in numbers]
+        adam(
+            list[Tensor](parameters),
+            [weight.grad for weight in parameters if weight.grad is not None],
+            [own.first for own in moments],
+            [own.second for own in moments],
+            [],
+            [own.step for own in moments],
+            fused=True,
+            capturable=parameters[0].is_cuda,
+            amsgrad=False,
+            beta1=BETA_1,
+            beta2=BETA_2,
+            lr=self.lr,
+            weight_decay=decay,
+            eps=EPSILON,
+            maximize=False,
+        )

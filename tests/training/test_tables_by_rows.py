@@ -14,9 +14,8 @@ from unskew.data import Field, Rows, Schema
 from unskew.debias.losses import cross_entropy
 from unskew.learners import DCN, MF, BatchEnsemble, DeepFM, NetworkLearner, NeuMF
 from unskew.learners.layers import ReplicaEmbedding, normal, release, settle
-from unskew.training import Pass, Sample, Schedule, ShuffledRows, Step, loop, row_adam, train
-from unskew.training.dense_adam import BETA_1, BETA_2, EPSILON, DenseAdam
-from unskew.training.row_adam import RowAdam, TouchedRows, rows_table
+from unskew.training import Pass, Sample, Schedule, ShuffledRows, Step, adam, train
+from unskew.training.adam import BETA_1, BETA_2, EPSILON, Adam, TouchedRows, rows_table
 
 LR = 0.01
 
@@ -26,7 +25,7 @@ def lazily(monkeypatch):
     """Train tables by touched rows whatever their size, or never."""
 
     def choose(lazy: bool) -> None:
-        monkeypatch.setattr(row_adam, "FEWEST_ROWS", 0 if lazy else 1 << 40)
+        monkeypatch.setattr(adam, "FEWEST_ROWS", 0 if lazy else 1 << 40)
 
     choose(True)
     return choose
@@ -62,11 +61,11 @@ def lazy_steps(table, steps, decay=0.0, settled_every=None):
 
 
 def dense_steps(table, steps, decay=0.0):
-    adam = torch.optim.Adam([table.weight], lr=LR, weight_decay=decay)
+    dense = torch.optim.Adam([table.weight], lr=LR, weight_decay=decay)
     for codes, weight in steps:
-        adam.zero_grad()
+        dense.zero_grad()
         (weight * table(codes).sin()).sum().backward()
-        adam.step()
+        dense.step()
     return table.weight.detach()
 
 
@@ -184,7 +183,7 @@ class TestOnGPU:
         """With steps that are captured and replayed."""
         found = []
         for fewest in (0, 1 << 40):
-            monkeypatch.setattr(row_adam, "FEWEST_ROWS_ON_GPU", fewest)
+            monkeypatch.setattr(adam, "FEWEST_ROWS_ON_GPU", fewest)
             found.append(fitted(learner, epochs=2, device="cuda")[1])
         torch.testing.assert_close(found[0], found[1], rtol=0, atol=5e-3)
         assert float(found[0][1].mean()) < float(found[0][0].mean())
@@ -244,17 +243,16 @@ class TestNetworks:
             assert float((one - other).norm()) < 0.01 * float((other - first).norm()) + 1e-6
 
     def test_only_tables_that_are_large_beside_a_batch_are_lazy(self, monkeypatch):
-        monkeypatch.setattr(row_adam, "FEWEST_ROWS", 8)
+        monkeypatch.setattr(adam, "FEWEST_ROWS", 8)
         network = MF(dim=4).build(Schema.of_ids(8 * 32 + 1, 8 * 32), [0])
-        assert isinstance(loop.adam(network, "network", Schedule(1, LR, 0.0, None), 32), RowAdam)
+        assert len(Adam(network, LR, 0.0, 32).tables) == 1
         assert network.user.lazy is not None
         assert network.item.lazy is None
         release(network)
-        small = loop.adam(network, "network", Schedule(1, LR, 0.0, None), 33)
-        assert isinstance(small, DenseAdam)
+        assert Adam(network, LR, 0.0, 33).tables == []
         assert network.user.lazy is None
         double = MF(dim=4).build(Schema.of_ids(500, 500), [0]).double()
-        assert isinstance(loop.adam(double, "network", Schedule(1, LR, 0.0, None), 32), DenseAdam)
+        assert Adam(double, LR, 0.0, 32).tables == []
 
     @pytest.mark.usefixtures("lazily")
     def test_a_replica_is_what_it_would_be_alone(self):
@@ -306,7 +304,7 @@ class TestWhatAStepTouches:
 
     def largest_allocation(self, learner, size):
         network = learner.build(Schema.of_ids(size, size), [0])
-        optimiser = loop.adam(network, "network", Schedule(1, LR, 0.0, None), 16)
+        optimiser = Adam(network, LR, 0.0, 16)
         pairs = Rows(user=torch.arange(16)[None], item=torch.arange(16)[None])
 
         def step():
