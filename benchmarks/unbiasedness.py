@@ -21,8 +21,7 @@ from scipy.special import expit, logit
 
 from benchmarks.common import markdown, put
 from unskew.data.datasets import Dataset, load
-from unskew.theory import ideal_loss
-from unskew.theory.bias import ips_variance, snips_bias, snips_variance
+from unskew.theory import ideal_loss, ips_variance, snips_bias, snips_variance
 
 Floats = NDArray[np.float64]
 

@@ -28,10 +28,11 @@ bought = np.where(click, data.truth.labels.ravel(), np.nan)  # known on clicks
 
 model = make_pipeline(make_column_transformer((StandardScaler(), columns)), LogisticRegression())
 tenths = np.array_split(np.argsort(data.truth.conversion.ravel()), 10)
-propensity = us.Propensity(learner=us.Linear(), crossfit=3).fit(data.train)  # or an array, or a column
+propensity = us.Propensity(learner=us.Linear(), crossfit=3).fit(data.train)
+p = propensity.predict_matrix_each().mean(axis=0).ravel()  # one number for each row
 for method in ("naive", "snips"):
-    debiased = us.DebiasedClassifier(model, propensity=propensity, method=method)
-    predicted = debiased.fit(shown, bought, click=click).predict_proba(shown)[:, 1]
+    debiased = us.DebiasedClassifier(model, method=method)
+    predicted = debiased.fit(shown, bought, click=click, propensity=p).predict_proba(shown)[:, 1]
     error = predicted - data.truth.conversion.ravel()
     means = [(data.truth.conversion.ravel()[rows].mean(), predicted[rows].mean()) for rows in tenths]
     plt.plot(*zip(*means, strict=True), "o-", label=method)

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import sklearn
 from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict, cross_validate
 from sklearn.neighbors import KNeighborsClassifier
@@ -19,8 +17,6 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import unskew as us
 from unskew.base.errors import DataError, ParameterError
-
-pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
 
 ROWS = 8000
 BASE = LogisticRegression()
@@ -59,13 +55,10 @@ def test_passes_scikit_learns_estimator_checks(classifier):
     assert len(results) > 40
 
 
-@pytest.mark.parametrize("method", ["ips", "snips", "dr"])
+@pytest.mark.parametrize("method", ["ips", "snips"])
 def test_the_mean_prediction_is_that_of_all_rows_and_naive_is_not(method):
     naive = us.DebiasedClassifier(BASE, method="naive").fit(SHOWN.x, SHOWN.y, click=SHOWN.click)
-    if method == "dr":
-        debiased = us.DebiasedClassifier(LinearRegression(), method="dr", imputer=BASE)
-    else:
-        debiased = us.DebiasedClassifier(BASE, method=method)
+    debiased = us.DebiasedClassifier(BASE, method=method)
     debiased.fit(SHOWN.x, SHOWN.y, click=SHOWN.click, propensity=SHOWN.p)
     off = [abs(each.predict_proba(SHOWN.x)[:, 1].mean() - SHOWN.rate.mean()) for each in (naive, debiased)]
     assert off[0] > 0.07
@@ -87,41 +80,6 @@ def test_ips_is_the_estimator_with_sample_weights_of_clicks():
     np.testing.assert_allclose(ours.predict_proba(SHOWN.x), theirs.predict_proba(SHOWN.x))
 
 
-def test_dr_regresses_the_pseudo_outcome_with_an_imputer_that_did_not_see_the_row():
-    few = Shown(600, seed=3)
-    trees = HistGradientBoostingRegressor(max_iter=5, random_state=0)
-    ours = us.DebiasedClassifier(trees, method="dr", imputer=KNeighborsClassifier(1), p_min=None, folds=3)
-    ours.fit(few.x, few.y, click=few.click, propensity=few.p)
-    label = np.empty(600)
-    for training, held_out in folds_of(few.click, 3):
-        clicks = training[few.click[training]]
-        label[held_out] = (
-            KNeighborsClassifier(1).fit(few.x[clicks], few.bought[clicks]).predict(few.x[held_out])
-        )
-    target = label + np.where(few.click, (few.bought - label) / few.p, 0.0)
-    assert target.min() < 0
-    assert target.max() > 1
-    expected = np.clip(clone(trees).fit(few.x, target).predict(few.x), 0, 1)
-    np.testing.assert_allclose(ours.predict_proba(few.x)[:, 1], expected)
-
-
-@pytest.mark.parametrize("right", ["propensity", "imputer"])
-def test_dr_is_right_if_either_is(right):
-    """A linear world: the imputer may be right, or predict one rate for all."""
-    random = np.random.default_rng(1)
-    x = (random.random((40_000, 1)) < 0.5).astype(float)
-    p, rate = np.where(x[:, 0] == 1, 0.6, 0.1), np.where(x[:, 0] == 1, 0.7, 0.2)
-    click = random.random(len(x)) < p
-    y = np.where(click, random.random(len(x)) < rate, np.nan)
-    imputer = BASE if right == "imputer" else LogisticRegression(C=1e-9)
-    classifier = us.DebiasedClassifier(LinearRegression(), method="dr", imputer=imputer)
-    classifier.fit(
-        x, y, click=click, propensity=p if right == "propensity" else np.full(len(x), click.mean())
-    )
-    predicted = classifier.predict_proba(np.array([[0.0], [1.0]]))[:, 1]
-    np.testing.assert_allclose(predicted, [0.2, 0.7], atol=0.03)
-
-
 def test_a_classifier_of_clicks_is_cross_fitted():
     given = us.DebiasedClassifier(BASE, folds=4)
     folds = folds_of(SHOWN.click, 4)
@@ -129,34 +87,6 @@ def test_a_classifier_of_clicks_is_cross_fitted():
     given.fit(SHOWN.x, SHOWN.y, click=SHOWN.click, propensity=p)
     inside = us.DebiasedClassifier(BASE, propensity=BASE, folds=4).fit(SHOWN.x, SHOWN.y, click=SHOWN.click)
     np.testing.assert_allclose(inside.estimator_.coef_, given.estimator_.coef_)
-
-
-@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
-def test_a_column_of_propensities_is_read_and_not_shown_to_the_estimator(library):
-    frame = library({"a": SHOWN.x[:, 0], "b": SHOWN.x[:, 1], "p": SHOWN.p})
-    named = us.DebiasedClassifier(BASE, propensity="p").fit(frame, SHOWN.y, click=SHOWN.click)
-    assert list(named.feature_names_in_) == ["a", "b"]
-    given = us.DebiasedClassifier(BASE).fit(SHOWN.x, SHOWN.y, click=SHOWN.click, propensity=SHOWN.p)
-    for rows in (frame, frame[["a", "b"]]):
-        np.testing.assert_allclose(named.predict_proba(rows), given.predict_proba(SHOWN.x))
-
-
-def test_a_fitted_propensity_reads_the_ids_and_survives_clones_if_frozen():
-    data = us.load("synthetic", n_users=40, n_items=30, density=0.3, seed=1)
-    p = us.PopularityPropensity(crossfit=2).fit(data.train)
-    user, item = np.indices((40, 30)).reshape(2, -1)
-    frame = pd.DataFrame({"user": user, "item": item})
-    click = np.isin(np.arange(1200), data.train.cell)
-    y = np.where(click, data.truth.labels.ravel(), np.nan)
-    expected = us.DebiasedClassifier(BASE).fit(
-        frame, y, click=click, propensity=p.predict_matrix_each()[0].ravel()
-    )
-    for source in (p, FrozenEstimator(p)):
-        fitted = us.DebiasedClassifier(BASE, propensity=source).fit(frame, y, click=click)
-        np.testing.assert_allclose(fitted.estimator_.coef_, expected.estimator_.coef_)
-    clone(us.DebiasedClassifier(BASE, propensity=FrozenEstimator(p))).fit(frame, y, click=click)
-    with pytest.raises(ParameterError, match=r"not fitted.*FrozenEstimator"):
-        clone(us.DebiasedClassifier(BASE, propensity=p)).fit(frame, y, click=click)
 
 
 def test_clicks_and_propensities_are_routed_through_pipelines_and_searches():
@@ -203,16 +133,9 @@ def test_text_labels_and_rows_that_are_all_clicks():
 @pytest.mark.parametrize(
     ("params", "given", "message"),
     [
-        ({"method": "mrdr"}, {}, "method must be 'naive', 'ips', 'snips' or 'dr', not 'mrdr'"),
+        ({"method": "mrdr"}, {}, "method must be 'naive', 'ips' or 'snips', not 'mrdr'"),
         ({}, {"click": SHOWN.click}, "method 'ips' needs propensities"),
-        ({"estimator": LinearRegression()}, {}, "method 'ips' needs a classifier"),
-        ({"method": "dr"}, {}, "method 'dr' needs a regressor"),
-        ({"method": "dr", "estimator": LinearRegression()}, {}, "'dr' needs an imputer"),
-        (
-            {"method": "dr", "estimator": LinearRegression(), "imputer": BASE},
-            {"propensity": 0.5},
-            "none is without a click",
-        ),
+        ({"estimator": LinearRegression()}, {}, r"LinearRegression\(\) is no classifier"),
         ({"propensity": BASE}, {}, "needs rows without a click"),
         ({"folds": 1}, {}, "folds must be at least 2"),
         (
@@ -220,10 +143,9 @@ def test_text_labels_and_rows_that_are_all_clicks():
             {"propensity": 0.5},
             "KNeighborsClassifier.fit takes no sample_w",
         ),
-        ({"propensity": "p"}, {}, "X has no columns with names"),
-        ({}, {"propensity": [0.5]}, "1 propensities for 8000 rows"),
+        ({}, {"propensity": [0.5]}, "propensity has 1 values for 8000 rows"),
         ({}, {"propensity": 0.5, "click": SHOWN.p}, r"click, row 0: click is 0\.\d+, not 0 or 1"),
-        ({}, {"propensity": 0.5, "click": [1, 0]}, "2 clicks for 8000 rows"),
+        ({}, {"propensity": 0.5, "click": [1, 0]}, "click has 2 values for 8000 rows"),
         ({}, {"propensity": 0.5, "click": np.zeros(ROWS)}, "no row is clicked"),
         ({}, {"propensity": 1.5, "click": SHOWN.click}, r"propensity 1.5 is not in \[0, 1\]"),
     ],
@@ -232,5 +154,3 @@ def test_mistakes_are_named(params, given, message):
     classifier = us.DebiasedClassifier(**{"estimator": BASE, **params})
     with pytest.raises((DataError, ParameterError), match=message):
         classifier.fit(SHOWN.x, SHOWN.bought, **given)
-    with pytest.raises(DataError, match=r"X has no column 'q'.*it has a"):
-        us.DebiasedClassifier(BASE, propensity="q").fit(pd.DataFrame({"a": SHOWN.p}), SHOWN.bought)

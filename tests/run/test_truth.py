@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.theory import truth_report
-from unskew.theory.known_truth import TruthReport
+from unskew.theory import TruthReport, truth_report
 
 SEEDS = range(10)
 P_MIN = 0.01

@@ -4,17 +4,6 @@ Everything here is NumPy on arrays over the population D (any shape, all alike).
 propensities works in a synthetic world; what any log can tell is in :func:`estimable_parts`.
 """
 
-from unskew.theory.bias import (
-    Bias,
-    BiasSplit,
-    dr_bias,
-    dr_variance,
-    ips_bias,
-    ips_variance,
-    snips_bias,
-    snips_variance,
-    split_bias,
-)
 from unskew.theory.bounds import (
     EceBound,
     EstimableParts,
@@ -23,8 +12,23 @@ from unskew.theory.bounds import (
     estimable_parts,
     generalisation_bound,
 )
+from unskew.theory.estimates import (
+    Bias,
+    BiasSplit,
+    dr_bias,
+    dr_estimate,
+    dr_variance,
+    ideal_loss,
+    ips_bias,
+    ips_estimate,
+    ips_variance,
+    naive_estimate,
+    snips_bias,
+    snips_estimate,
+    snips_variance,
+    split_bias,
+)
 from unskew.theory.known_truth import EstimateTruth, TruthReport, truth_report
-from unskew.theory.loss_estimates import dr_estimate, ideal_loss, ips_estimate, naive_estimate, snips_estimate
 
 __all__ = [
     "Bias",

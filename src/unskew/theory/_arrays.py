@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.base.errors import DataError, ParameterError
+from unskew.base.errors import DataError
+from unskew.base.estimator import require_at_least
 from unskew.base.numbers import without_mask
 
 Floats = NDArray[np.float64]
@@ -91,10 +92,7 @@ class Groups:
 
         Equal propensities are never split: a value goes to the bin of its middle rank.
         """
-        if bins is not None and bins < 1:
-            raise ParameterError(
-                f"bins must be at least 1, not {bins}", remedy="give for example 100, or None for level sets"
-            )
+        require_at_least(1, bins=bins)
         levels, code, rows = np.unique(propensity, return_inverse=True, return_counts=True)
         if bins is None or len(levels) <= bins:
             return cls(code=code, rows=rows, exact=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.base.errors import ParameterError
+from unskew.base.estimator import require_at_least, require_in, require_share
 from unskew.theory._arrays import (
     Figures,
     Groups,
@@ -17,7 +17,7 @@ from unskew.theory._arrays import (
     true_propensity,
     used_propensity,
 )
-from unskew.theory.bias import DEFAULT_BINS, split_bias
+from unskew.theory.estimates import DEFAULT_BINS, split_bias
 
 ECE_BINS = 100
 """Equal-width bins of the paper's ECE."""
@@ -106,7 +106,7 @@ def ece_bound(
     ece_bins: int = ECE_BINS,
     bins: int | None = DEFAULT_BINS,
 ) -> EceBound:
-    r"""How ECE bounds the calibration part of the bias: the corrected Corollary 2.
+    r"""Return how ECE bounds the calibration part of the bias: the corrected Corollary 2.
 
     .. math::
         |calibration| \le \frac{e_{max}}{q_{min}}
@@ -132,8 +132,7 @@ def ece_bound(
     >>> round(result.calibration, 3), round(result.bound, 3)
     (0.5, 5.5)
     """
-    if ece_bins < 1:
-        raise ParameterError(f"ece_bins must be at least 1, not {ece_bins}", remedy="give for example 100")
+    require_at_least(1, ece_bins=ece_bins)
     split = split_bias(
         propensity_true=propensity_true, propensity_used=propensity_used, error=error, bins=bins
     )
@@ -168,7 +167,7 @@ def generalisation_bound(
     hypotheses: float,
     failure_probability: float = 0.05,
 ) -> GeneralisationBound:
-    r"""How far the ideal loss of the chosen model may be above its IPS estimate: the corrected Theorem 2.
+    r"""Return how far a chosen model's ideal loss may be above its IPS estimate: the corrected Theorem 2.
 
     .. math::
         L(\hat R^*) \le \hat L_{IPS}(\hat R^*)
@@ -193,16 +192,12 @@ def generalisation_bound(
     """
     p, q = true_propensity(propensity_true), used_propensity(propensity_used)
     same_length(propensity_true=p, propensity_used=q)
-    if not 0 < failure_probability < 1:
-        raise ParameterError(
-            f"failure_probability must lie between 0 and 1, not {failure_probability}",
-            remedy="give for example 0.05",
-        )
-    if hypotheses < 1:
-        raise ParameterError(f"hypotheses must be at least 1, not {hypotheses}", remedy="count the models")
-    bias = _loss_bound(error_max) * float(np.abs(1 - p / q).mean())
+    require_share("failure_probability", failure_probability, "0.05")
+    require_at_least(1, hypotheses=hypotheses)
+    require_in("(0, inf)", error_max=error_max)
+    bias = error_max * float(np.abs(1 - p / q).mean())
     log_term = np.log(2.0) + np.log(hypotheses) - np.log(failure_probability)
-    deviation = _loss_bound(error_max) * float(np.sqrt(log_term / 2 * (q**-2.0).sum()) / len(q))
+    deviation = error_max * float(np.sqrt(log_term / 2 * (q**-2.0).sum()) / len(q))
     return GeneralisationBound(
         empirical_risk=float(empirical_risk),
         bias=bias,
@@ -236,7 +231,7 @@ def estimable_parts(
     clicked = clicks(click)
     q = used_propensity(propensity, "propensity")
     same_length(click=clicked, propensity=q)
-    largest = _loss_bound(error_max)
+    require_in("(0, inf)", error_max=error_max)
     groups = Groups.of(q, bins)
     weight = 1.0 / q
     mean_weight = groups.mean(weight)
@@ -246,16 +241,7 @@ def estimable_parts(
     return EstimableParts(
         weight_check=float(weight[clicked].sum() / len(q)),
         weight_check_standard_error=float(np.sqrt((weight[clicked] ** 2).sum()) / len(q)),
-        calibration_bound=largest * float((groups.share * gap * mean_weight).sum()),
-        calibration_noise=largest * float((groups.share * noise * mean_weight).sum()),
+        calibration_bound=error_max * float((groups.share * gap * mean_weight).sum()),
+        calibration_noise=error_max * float((groups.share * noise * mean_weight).sum()),
         groups=len(groups.rows),
     )
-
-
-def _loss_bound(error_max: float) -> float:
-    if not (error_max > 0 and np.isfinite(error_max)):
-        raise ParameterError(
-            f"error_max must be a positive number, not {error_max}",
-            remedy="clip predictions to [ε, 1 − ε] and give −log ε",
-        )
-    return float(error_max)

@@ -10,15 +10,18 @@ import numpy as np
 
 from unskew.base.errors import DataError
 from unskew.theory._arrays import numbers, true_propensity
-from unskew.theory.bias import (
+from unskew.theory.estimates import (
     DEFAULT_BINS,
     BiasSplit,
+    ideal_loss,
+    ips_estimate,
     ips_variance,
+    naive_estimate,
     snips_bias,
+    snips_estimate,
     snips_variance,
     split_bias,
 )
-from unskew.theory.loss_estimates import ideal_loss, ips_estimate, naive_estimate, snips_estimate
 
 _PARTS = ("calibration", "refinement", "discretisation")
 
