@@ -21,7 +21,7 @@ import pyarrow as pa
 from unskew.base.files import whole_file
 from unskew.metrics.registry import RANKING
 from unskew.report.table import Cell, Table
-from unskew.study.table import read_tables
+from unskew.study.table import read_table
 
 PAGE = Path(__file__).parent / "evidence" / "results.md"
 END = "<!-- end of results -->"
@@ -105,7 +105,7 @@ def write_page(path: Path, folder: Path) -> None:
     result = json.loads((folder / "reproduction.json").read_text(encoding="utf-8"))
     protocol = result["protocol"]
     if result["tables"]:
-        lines = readings(result, read_tables(folder))
+        lines = readings(result, read_table(folder))
         reading = "\n\n".join((in_short(result), "\n".join(f"- {line}" for line in lines)))
         fill(path, skeleton(), {f"{protocol} reading": reading})
     texts = {f"{protocol} facts": _facts(result)}

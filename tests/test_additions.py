@@ -117,14 +117,15 @@ def test_its_folder_loads_and_scores(with_files, run_folder, root, tmp_path):
 def test_a_study_has_them_beside_the_others(with_files, root, tmp_path):
     grid = f"""
         name = "additions"
-        seeds = 2
-        crossfit = 2
-        propensity_epochs = 2
-        learner = "additive"
-        datasets = [{{ name = "two_files", root = '{root}', options = {{ least = 1 }} }}]
-        propensities = [{{ key = "additive" }}, {{ key = "mf", learner = "mf" }}]
-        calibrators = ["platt", "factor"]
-        methods = ["naive", "damped-ips"]
+        [base]
+        data = {{ source = "two_files", root = '{root}', options = {{ least = 1 }} }}
+        evaluation.seeds = 2
+        propensity = {{ crossfit = 2, exact_epochs = 2 }}
+        model.learner = "additive"
+        [grid]
+        propensity = ["additive", "mf"]
+        calibrator = ["platt", "factor"]
+        method = ["naive", "damped-ips"]
     """
     (tmp_path / "grid.toml").write_text(grid, encoding="utf-8")
     out = tmp_path / "out"

@@ -11,13 +11,14 @@ from cli.conftest import fails
 from unskew.cli import main
 
 TINY = """
-seeds = 5
-crossfit = 2
-learner = { name = "mf", params = { dim = 4 } }
-datasets = [{ name = "synthetic", options = { n_users = 50, n_items = 40, density = 0.2 } }]
-propensities = [{ key = "mf", params = { epochs = 2 } }]
-calibrators = ["none", "platt"]
-methods = [{ method = "naive", params = { epochs = 2 } }, { method = "ips", params = { epochs = 2 } }]
+[base]
+data = { source = "synthetic", options = { n_users = 50, n_items = 40, density = 0.2 } }
+evaluation.seeds = 5
+propensity = { kind = "mf", crossfit = 2 }
+model = { learner = "mf", parameters = { "learner.dim" = 4, "training.epochs" = 2 } }
+[grid]
+method = ["naive", "ips"]
+calibrator = ["none", "platt"]
 """
 
 
@@ -63,7 +64,7 @@ def test_a_file_gives_the_long_table_and_every_rendering_of_it(file, tmp_path, c
 
 
 def test_the_list_names_every_study(capsys):
-    from unskew.study.named import NAMED
+    from unskew.study.grid import NAMED
 
     assert main(["study", "--list"]) == 0
     printed = capsys.readouterr().out
@@ -86,7 +87,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, line, capsys, tmp_path
 
 @pytest.mark.parametrize("option", ["--data", "--root"])
 def test_data_beside_a_file_that_names_its_own_is_refused(option, tmp_path, capsys):
-    (tmp_path / "grid.toml").write_text('name = "g"\ndatasets = [{ name = "synthetic" }]\n', encoding="utf-8")
+    (tmp_path / "grid.toml").write_text('[grid]\nmethod = ["naive"]\n', encoding="utf-8")
     assert main(["study", str(tmp_path / "grid.toml"), option, "coat", "--out", str(tmp_path / "out")]) == 2
     assert "which names its datasets" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -202,13 +202,13 @@ def calibrator_file(trial: Trial) -> None:
 
 
 GRID: dict[str, Any] = {
-    "seeds": 1,
-    "crossfit": 2,
-    "learner": {"name": "mf", "params": {"dim": 2}},
-    "datasets": [{"name": "synthetic", "options": {"n_users": 20, "n_items": 18, "density": 0.3}}],
-    "propensities": [{"key": "mf", "params": {"epochs": 1}}],
-    "calibrators": ["platt"],
-    "methods": [{"method": "zzz", "params": {"epochs": 1}}],
+    "base": {
+        "data": {"source": "synthetic", "options": {"n_users": 20, "n_items": 18, "density": 0.3}},
+        "evaluation": {"seeds": 1},
+        "model": {"learner": "mf", "parameters": {"learner.dim": 2, "training.epochs": 1}},
+        "propensity": {"kind": "mf", "crossfit": 2},
+    },
+    "grid": {"calibrator": ["platt"], "method": ["zzz"]},
 }
 """A grid whose method does not exist, so that no other fault lets it train for long."""
 

@@ -452,7 +452,7 @@ def test_a_run_tells_once_where_weights_are_in_sample(method, crossfit, in_sampl
         ({"method": "ips", "propensity": "constant"}, ["naive", "ips"], 0.0),
         ({"method": "ips", "propensity": "true", "beside": "none"}, ["ips"], 0.05),
         ({"method": "naive", "propensity": "none"}, ["naive"], None),
-        ({"method": "ips", "propensity": "mf", "beside": "raw"}, ["ips_raw", "ips"], 0.01),
+        ({"method": "ips", "propensity": "mf", "beside": "raw"}, ["ips_raw", "ips"], 1e-6),
     ],
 )
 def test_propensities_may_be_stated_and_the_models_beside_a_method_be_left_out(asked, models, spread):

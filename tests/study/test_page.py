@@ -7,8 +7,9 @@ import re
 import pytest
 
 from unskew.metrics.user_bootstrap import UserInterval
+from unskew.study.grid import Row
 from unskew.study.page import cost_sentence, first_charts, first_screen, write_pages
-from unskew.study.table import Figure, Row, StudySummary
+from unskew.study.table import Figure, StudySummary
 
 
 def figure(mean: float, low: float | None = None, high: float | None = None) -> Figure:

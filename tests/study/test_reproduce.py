@@ -15,27 +15,34 @@ from scipy.stats import spearmanr
 import unskew as us
 from unskew.base.errors import ParameterError
 from unskew.metrics import CalibrationSketch, ece
-from unskew.study import engine, trained
-from unskew.study.beside import beside, comparisons, summarised
-from unskew.study.chosen_on_test import ChoosingOnTest
+from unskew.run.models import method_of
+from unskew.run.protocol import protocol_of
+from unskew.study import workshop
+from unskew.study.chosen_on_test import auc_chosen_on_test
 from unskew.study.correlation import platt_path, rank_correlation, scaled, scaled_ece
-from unskew.study.engine import Engine
+from unskew.study.grid import Row
 from unskew.study.paper_protocol import Paper
+from unskew.study.paper_tables import beside, comparisons, summarised
 from unskew.study.presets import PAPER_SOURCES, PRESETS, SOURCES, chosen_presets
-from unskew.study.reproduce import found_data, reproduce
-from unskew.study.reproduction import ReproduceConfig, Reproduction, Values
-from unskew.study.results import ResultStore
-from unskew.study.table import Row, long_table, read_tables, summary
+from unskew.study.reproduce import Reproduction, found_data, reproduce
+from unskew.study.table import long_table, read_table, summary
+from unskew.study.workshop import Workshop
 
 WORLD = {"n_users": 40, "n_items": 30, "density": 0.2, "seed": 4}
+PARAMETERS = {"learner.dim": 4, "learner.layers": (4,), "method.epochs": 2}
 SMALL = {
-    "data": "synthetic",
+    "data": {"source": "synthetic", "options": WORLD},
     "seeds": 2,
-    "options": WORLD,
-    "learner_params": {"dim": 4, "layers": (4,)},
     "propensity_epochs": 2,
-    "method_params": {"epochs": 2},
+    "model.parameters": PARAMETERS,
     "device": "cpu",
+}
+PAPER = {**SMALL, "protocol": "paper"}
+SMALLEST = {
+    **PAPER,
+    "seeds": 1,
+    "propensity_epochs": 1,
+    "model.parameters": {**PARAMETERS, "method.epochs": 1},
 }
 TABLES = ("table-ece", "table-ips", "table-dr")
 
@@ -43,7 +50,7 @@ TABLES = ("table-ece", "table-ips", "table-dr")
 @pytest.fixture(scope="module")
 def paper(tmp_path_factory):
     out = tmp_path_factory.mktemp("paper") / "out"
-    return reproduce(ReproduceConfig(presets=TABLES, out=out, protocol="paper", **SMALL))
+    return reproduce(TABLES, PAPER, out)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +64,7 @@ def honest(tmp_path_factory):
         "fig-histogram",
         "fig-ece-vs-performance",
     )
-    return reproduce(ReproduceConfig(presets=presets, out=out, **SMALL))
+    return reproduce(presets, SMALL, out)
 
 
 class TestTables:
@@ -112,8 +119,8 @@ class TestTables:
         )
 
     def test_the_folder_holds_the_same_and_json_says_it(self, paper):
-        out = paper.config.out
-        assert read_tables(out).num_rows == paper.table.num_rows
+        out = paper.out
+        assert read_table(out).num_rows == paper.table.num_rows
         told = json.loads((out / "reproduction.json").read_text(encoding="utf-8"))
         assert told["protocol"] == "paper"
         assert set(told["comparisons"]) == set(TABLES)
@@ -129,8 +136,7 @@ class TestTables:
         self, tmp_path
     ):
         presets = ("table-sota", "table-grid")
-        smaller = {**SMALL, "seeds": 1, "propensity_epochs": 1, "method_params": {"epochs": 1}}
-        result = reproduce(ReproduceConfig(presets=presets, out=tmp_path, protocol="paper", **smaller))
+        result = reproduce(presets, SMALLEST, tmp_path)
         rows = {
             name: [row[0] for row in result.tables[name][0].rows if not row[0].startswith("  ")]
             for name in presets
@@ -158,19 +164,19 @@ class TestTables:
         def refuse(*_, **__):
             raise AssertionError("trained again")
 
-        config = ReproduceConfig(presets=("table-ips",), out=tmp_path / "out", protocol="paper", **SMALL)
+        asked = ("table-ips",), PAPER, tmp_path / "out"
         with monkeypatch.context() as patched:
-            patched.setattr(engine, "run_stack", stop)
+            patched.setattr(us.IPS, "fit_many", stop)
             with pytest.raises(KeyboardInterrupt):
-                reproduce(config)
-        monkeypatch.setattr(trained, "train_raw", refuse)
-        assert reproduce(config).comparisons["table-ips"] == paper.comparisons["table-ips"]
+                reproduce(*asked)
+        monkeypatch.setattr(workshop, "fit_propensity", refuse)
+        assert reproduce(*asked).comparisons["table-ips"] == paper.comparisons["table-ips"]
 
 
 class TestFigures:
     def test_each_is_an_svg_with_a_panel_for_each_row(self, honest):
         assert set(honest.figures) == {"fig-reliability", "fig-histogram", "fig-ece-vs-performance"}
-        drawn = {name: (honest.config.out / f"{name}.svg").read_text("utf-8") for name in honest.figures}
+        drawn = {name: (honest.out / f"{name}.svg").read_text("utf-8") for name in honest.figures}
         assert all(text.startswith("<svg") for text in drawn.values())
         assert all(source.title in drawn["fig-reliability"] for source in SOURCES.values())
 
@@ -236,12 +242,12 @@ class TestPage:
 
     def test_a_result_fills_its_own_sections_and_leaves_prose(self, make_results, paper, honest, tmp_path):
         front, page = tmp_path / "evidence" / "results.md", tmp_path / "evidence" / "synthetic.md"
-        make_results.write_page(front, paper.config.out)
+        make_results.write_page(front, paper.out)
         text = page.read_text(encoding="utf-8")
         page.write_text(
             text.replace("## The paper protocol", "A person's sentence.\n\n## The paper protocol")
         )
-        make_results.write_page(front, honest.config.out)
+        make_results.write_page(front, honest.out)
         text, short = page.read_text(encoding="utf-8"), front.read_text(encoding="utf-8")
         assert "A person's sentence." in text
         assert paper.facts["command"] in text
@@ -250,11 +256,11 @@ class TestPage:
         assert "(figures/honest-fig-reliability.svg)" in text
         for result in (paper, honest):
             shown = {name: tables[0] for name, tables in result.tables.items()}
-            for name in make_results.ORDER[result.config.protocol]:
+            for name in make_results.ORDER[result.work.protocol]:
                 assert name not in shown or shown[name].markdown() in text
         assert "**synthetic, paper protocol, 2 seeds**\n\n|  | auc | auc, paper |" in short
         assert "What the leak does: DCG@2 of the naive model is" in short
-        make_results.write_page(front, honest.config.out)
+        make_results.write_page(front, honest.out)
         assert (page.read_text(encoding="utf-8"), front.read_text(encoding="utf-8")) == (text, short)
 
     def test_a_section_that_the_page_lacks_is_added(self, make_results):
@@ -266,34 +272,28 @@ class TestPage:
 class TestEpochChosenOnTest:
     """A diagnostic of ``table-switches``: nothing else may choose on the test set."""
 
-    @pytest.fixture(scope="class")
-    @classmethod
-    def work(cls, tmp_path_factory):
-        out = tmp_path_factory.mktemp("reproduction")
-        longer = {**SMALL, "method_params": {"epochs": 12, "learning_rate": 0.1}}
-        config = ReproduceConfig(presets=(), out=out, protocol="paper", **longer)
-        with ResultStore(out).opened() as store:
-            yield Reproduction(config, "synthetic", None, store)
-
     @pytest.mark.parametrize("name", ["dr-jl", "mrdr"])
-    def test_each_seed_keeps_the_epoch_with_the_best_test_auc(self, work, name):
-        grid = work.grid(["raw", "platt"], {name: ["raw", "platt"]})
-        last, chosen = (Values(work.run(grid, kind), work, "method") for kind in (Engine, ChoosingOnTest))
-        made = work.engine(grid)
-        (data,), (entry,) = made.data, grid.methods
-        rows = {key: given.rows(work.store) for key, given in zip(("raw", "platt"), data.given, strict=True)}
-        by_epoch = {key: [] for key in rows}
-        for epochs in range(1, 13):
-            stopped = made.method(data, entry, {"epochs": epochs})
-            models = stopped.fit_many(data.dataset.train, propensities=rows, seeds=[0, 1], device="cpu")
-            for key, model in models.items():
-                by_epoch[key].append(us.evaluate(model, data.dataset.test)["auc"])
+    def test_each_seed_keeps_the_epoch_with_the_best_test_auc(self, tmp_path, name):
+        longer = {**PARAMETERS, "method.epochs": 12, "method.learning_rate": 0.1}
+        work = Reproduction({**PAPER, "model.parameters": longer}, Workshop(tmp_path))
         differs = False
-        for key, values in by_epoch.items():
-            best = np.max(values, axis=0)
-            np.testing.assert_allclose(chosen.of(key, name)["auc"], best, atol=1e-12)
-            np.testing.assert_allclose(last.of(key, name)["auc"], values[-1], atol=1e-12)
-            differs |= bool((best > values[-1]).any())
+        with work.workshop.opened():
+            for key in ("raw", "platt"):
+                config, p = work.config(key, name), work.result(work.config(key)).rows["calibrated"]
+                data, by_epoch = work.workshop.load(config), []
+                for epochs in range(1, 13):
+                    stopped = method_of(
+                        config.changed({"method.epochs": epochs}),
+                        protocol_of(config),
+                        name,
+                        data.train.density,
+                    )
+                    model = stopped.fit(data.train, propensity=p, seeds=[0, 1], device="cpu")
+                    by_epoch.append(us.evaluate(model, data.test)["auc"])
+                best = np.max(by_epoch, axis=0)
+                np.testing.assert_allclose(auc_chosen_on_test(work, key, name), best, atol=1e-12)
+                np.testing.assert_allclose(work.values([config])[0]["auc"], by_epoch[-1], atol=1e-12)
+                differs |= bool((best > by_epoch[-1]).any())
         assert differs, "where the last epoch is always the best, the choice is not tested"
 
     def test_no_constructor_and_no_switch_of_the_protocol_has_it(self):
@@ -304,9 +304,10 @@ class TestEpochChosenOnTest:
             Paper(reverse=("epoch_chosen_on_test",))
 
     def test_the_preset_shows_both_tables(self, tmp_path):
-        small = {**SMALL, "seeds": 1, "propensity_epochs": 1, "method_params": {"epochs": 1}}
-        config = ReproduceConfig(presets=("table-switches",), out=tmp_path / "out", protocol="paper", **small)
-        switches, diagnostic = reproduce(config).tables["table-switches"]
+        presets = ("table-switches", "fig-ece-vs-performance")
+        found = reproduce(presets, SMALLEST, tmp_path / "out").tables
+        assert len(found["fig-ece-vs-performance"][0].rows) == 7
+        switches, diagnostic = found["table-switches"]
         assert switches.rows[0][0] == "as it is"
         assert diagnostic.title == "A diagnostic, no result: epoch_chosen_on_test"
 
@@ -357,16 +358,16 @@ class TestChoice:
         assert found_data(None, None) == ("coat", Path(tmp_path) / "coat", [])
 
     def test_switches_belong_to_the_paper_protocol(self, tmp_path):
-        with pytest.raises(ParameterError, match="only the paper protocol has switches"):
-            ReproduceConfig(presets=("all",), out=tmp_path, reversed=("no_offset",))
+        with pytest.raises(ParameterError, match="no effect without --protocol paper"):
+            reproduce(("all",), {**SMALL, "reverse": ("no_offset",)}, tmp_path)
 
 
 @pytest.mark.coat
 def test_the_published_ece_of_raw_and_platt_comes_out_on_coat(coat_root, tmp_path):
-    config = ReproduceConfig(presets=(), out=tmp_path, protocol="paper", seeds=1, device="cpu")
-    with ResultStore(tmp_path).opened() as store:
-        work = Reproduction(config, "coat", coat_root, store)
-        found = Values(work.run(work.grid(["raw", "platt"])), work, "propensity")
-    raw, platt = (found.of(key)["ece"][0] for key in ("raw", "platt"))
+    base = {"data": "coat", "root": str(coat_root), "protocol": "paper", "seeds": 1, "device": "cpu"}
+    work = Reproduction(base, Workshop(tmp_path))
+    with work.workshop.opened():
+        found = work.values([work.config("raw"), work.config("platt")], "propensity")
+    raw, platt = (each["ece"][0] for each in found)
     assert raw == pytest.approx(0.1458, abs=0.015)
     assert platt < raw / 3

@@ -34,6 +34,8 @@ class ReproduceOptions(Settings):
     """With --protocol paper: a switch to reverse; may be repeated."""
     out: Path | None = option(None, writes="folder")
     """The folder [runs/reproduce-PROTOCOL]; finished parts are used again."""
+    jobs: int = option(1, ge=1)
+    """Processes that train side by side."""
     device: shared.Device = "auto"
     json_file: shared.JsonFile = None
 
@@ -42,18 +44,14 @@ def reproduce(options: ReproduceOptions) -> None:
     """Print the paper's tables beside the published numbers, and draw its figures."""
     from unskew.base.files import write_text
     from unskew.base.progress import progress_bars
-    from unskew.data.datasets import DATASETS
     from unskew.study.reproduce import reproduce as run
-    from unskew.study.reproduction import ReproduceConfig
 
-    if options.data is not None:
-        DATASETS.require(options.data)
     out = options.out or Path("runs") / f"reproduce-{options.protocol}"
-    asked = options.model_dump(exclude={"out", "reverse", "json_file"})
-    config = ReproduceConfig(**asked, out=out, reversed=options.reverse)
+    asked = {"data", "root", "protocol", "seeds", "seed", "reverse", "device"}
+    base = options.model_dump(mode="json", include=asked, exclude_none=True)
     shared.check_outputs(options, out=out)
     with resumable(out, "what was finished is in"), progress_bars() as progress:
-        result = run(config, progress)
+        result = run(options.presets, base, out, jobs=options.jobs, progress=progress)
     lines = (*result.facts.values(), *result.labels, *result.notes)
     show(*(f"  · {line}" for line in lines), dim=True, least_width=LEAST_WIDTH)
     show(*(table for tables in result.tables.values() for table in tables), least_width=LEAST_WIDTH)

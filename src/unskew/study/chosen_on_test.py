@@ -6,23 +6,34 @@ its numbers are what the test set says of a choice made on it. ``table-switches`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from unskew.data import Log
 from unskew.debias import Debiaser, Setting
+from unskew.debias.evaluation import evaluate
 from unskew.debias.setting import Plan, State
 from unskew.metrics import auc
-from unskew.study.engine import Engine, StudyData
-from unskew.study.grid import MethodEntry
+from unskew.report.table import Table
+from unskew.run.models import method_of
+from unskew.run.protocol import protocol_of
+from unskew.study.paper_tables import ROWS, spread_text
+from unskew.study.presets import PAPER_NAMES, SOURCES
+from unskew.study.published import published_row
+from unskew.study.workshop import digest_of
 from unskew.training.inference import logits
 from unskew.training.reader import Reader
 
+if TYPE_CHECKING:
+    from unskew.study.reproduce import Reproduction
+
 SWITCH = "epoch_chosen_on_test"
+DOUBLY_ROBUST = ("dr-jl", "mrdr")
+"""Methods whose epoch the published scripts chose on the test set."""
 
 
 class Best(State):
@@ -83,20 +94,56 @@ def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
                 best.write(**{name: torch.where(chosen, weight, vars(best)[name])})
             best.write(test_auc=torch.where(better, found, best.test_auc))
 
-    # Results are kept under this name: the method may have deviations of its own.
     ChosenOnTest.__qualname__ = f"{kind.__qualname__}, {SWITCH}"
     chosen: Debiaser = ChosenOnTest(**method.get_params(deep=False))
     return chosen
 
 
-class ChoosingOnTest(Engine):
-    """Runs a grid with every method so."""
+def chosen_on_test_table(work: Reproduction) -> Table:
+    """Return the AUC of the doubly robust methods at the last epoch, and at the epoch that the test set
+    chooses."""
+    rows = []
+    for name in DOUBLY_ROBUST:
+        for key in ROWS:
+            (last,) = work.values([work.config(key, name)])
+            before, after = (
+                np.asarray(values) for values in (last["auc"], auc_chosen_on_test(work, key, name))
+            )
+            paper = published_row("dr", work.data, PAPER_NAMES[name], key, "auc")
+            rows.append(
+                (
+                    f"{name} {SOURCES[key].title}",
+                    spread_text(before),
+                    spread_text(after),
+                    "–" if paper is None else f"{paper.mean:.4f} ± {paper.std:.4f}",
+                    *("–" if paper is None else f"{paper.deviation(x.mean()):+.1f}" for x in (before, after)),
+                )
+            )
+    return Table(
+        title=f"A diagnostic, no result: {SWITCH}",
+        columns=("AUC", "last epoch", SWITCH, "paper", "off, in its s.d.", f"… with {SWITCH}"),
+        rows=tuple(rows),
+        caption=f"{SWITCH}: the published doubly robust scripts keep the epoch with the best AUC on the test"
+        " set that they then report. It is off in every other table, and no model should be chosen so.",
+    )
 
-    def method(
-        self, data: StudyData, entry: MethodEntry, params: Mapping[str, Any] | None = None
-    ) -> Debiaser:
-        """A method that looks at the test log."""
-        return chosen_on_test(super().method(data, entry, params), data.dataset.train, data.tests[""])
+
+def auc_chosen_on_test(work: Reproduction, source: str, name: str) -> list[float]:
+    """Return the test AUC of each seed at the epoch that the test set chooses."""
+    config = work.config(source, name)
+
+    def train() -> list[float]:
+        data = work.workshop.load(config)
+        assert data.test is not None
+        p = work.result(work.config(source)).rows["calibrated"]
+        method = method_of(config, protocol_of(config), name, data.train.density)
+        model = chosen_on_test(method, data.train, data.test).fit(
+            data.train, propensity=p, seeds=list(config.seeds), device=config.compute.device
+        )
+        return [float(value) for value in evaluate(model, data.test)["auc"]]
+
+    kept: list[float] = work.workshop.kept(digest_of(switch=SWITCH, run=work.workshop.key(config)), train)
+    return kept
 
 
 def _weights(setting: Setting) -> list[tuple[str, Tensor]]:

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 from scipy.stats import rankdata
 
 from unskew.base.errors import DataError
+from unskew.debias.evaluation import evaluate
 from unskew.metrics import CalibrationSketch, ece
 from unskew.metrics.registry import RANKING
 from unskew.report.plots.reproduction import Cloud
 from unskew.report.table import Table
+from unskew.run.models import method_of
+from unskew.run.protocol import protocol_of
 from unskew.study.presets import NOISY, SOURCES, sources_of
-from unskew.study.reproduction import Reproduction, Values
-from unskew.study.results import result_key
-from unskew.study.table import seeds_of
-from unskew.study.trained import Given
+from unskew.study.workshop import digest_of
+
+if TYPE_CHECKING:
+    from unskew.run.config import Config
+    from unskew.study.reproduce import Reproduction
+
+STACKED = 64
+"""Replicas in one training at most."""
 
 Array = NDArray[np.float64]
 
@@ -177,36 +185,37 @@ class CorrelationStudy:
         rows = []
         for metric in RANKING:
             cells = [metric]
-            for partial in (False, True):
-                found = [c for c in self.correlations if c.metric == metric and c.partial == partial]
+            for is_partial in (False, True):
+                found = [c for c in self.correlations if c.metric == metric and c.partial == is_partial]
                 cells += [f"{c.rho:+.2f} [{c.low:+.2f}, {c.high:+.2f}]" for c in found] or ["–"]
             rows.append(tuple(cells))
         heads = ("", "Spearman's ρ of ECE with it", "… without mean weight and ESS")
         return Table(title=title, columns=heads, rows=tuple(rows), caption=self.about)
 
 
-def ece_against_performance(work: Reproduction, table: pa.Table) -> CorrelationStudy:
-    """The study of the supplement under ``paper``, and its unconfounded counterpart under ``honest``, which
-    is in the long table of the preset."""
-    return _along_platt(work) if work.config.protocol == "paper" else _over_rows(work, table)
+def ece_against_performance(work: Reproduction) -> CorrelationStudy:
+    """Return the study of the supplement under ``paper``, and its unconfounded counterpart under
+    ``honest``."""
+    return _along_platt(work) if work.protocol == "paper" else _over_rows(work)
 
 
 def _along_platt(work: Reproduction) -> CorrelationStudy:
-    key = NOISY.key if "platt_dropout" not in work.config.reversed else "raw"
-    start = work.engine(work.grid([key]))
-    start.run(work.progress)
-    (given,) = start.data[0].given
-    sketch, rows = given.sketch(work.store), given.rows(work.store)[:1]
+    key = NOISY.key if "platt_dropout" not in work.plain.evaluation.reverse else "raw"
+    start, config = work.result(work.config(key)), work.config(key, "ips")
+    sketch, rows, log = start.sketches["calibrated"], start.rows["calibrated"][:1], start.dataset.train
     path = platt_path(sketch)
-    # The methods of a grid take the propensities of its data: here the checkpoints.
-    engine = work.engine(work.grid([key], {"ips": True}))
-    engine.data[0].given = [_checkpoint(work, given, rows, *step) for step in path]
-    by_row = seeds_of(engine.run(work.progress), "method")
-    found = [values for row, values in by_row.items() if row.dataset == work.data]
-    metrics = {metric: [float(np.mean(list(each[metric].values()))) for each in found] for metric in RANKING}
+    # The propensities of the first seed, for all seeds.
+    checkpoints = {str(number): scaled(rows, slope, intercept) for number, slope, intercept in path}
+    at_once = max(1, STACKED // len(config.seeds))
+    found: dict[str, dict[str, float]] = {}
+    for first in range(0, len(path), at_once):
+        names = [str(number) for number, _, _ in path[first : first + at_once]]
+        some = {name: checkpoints[name] for name in names}
+        key = digest_of(run=work.workshop.key(config), path=path[first : first + at_once])
+        found |= work.workshop.kept(key, partial(_trained_with, work, config, some))
+    metrics = {metric: [found[name][metric] for name in checkpoints] for metric in RANKING}
     eces = [scaled_ece(sketch, slope, intercept) for _, slope, intercept in path]
-    log, seeds = engine.data[0].dataset.train, work.config.seed_list
-    weights = [1.0 / each.rows(work.store)[0, log.clicked] for each in engine.data[0].given]
+    weights = [1.0 / p[0, log.clicked] for p in checkpoints.values()]
     controls = {
         "mean weight": [float(w.mean()) for w in weights],
         "ess": [float(w.sum() ** 2 / (w**2).sum()) for w in weights],
@@ -216,11 +225,31 @@ def _along_platt(work: Reproduction) -> CorrelationStudy:
         clouds=[Cloud("Platt's optimisation", eces, metrics)],
         correlations=_raw_and_partial(eces, metrics, cluster, controls),
         about=(
-            f"one optimisation of Platt scaling on seed {seeds[0]}, a checkpoint every 10 evaluations"
-            f" ({len(path)} in all); IPS trained with each, mean of {len(seeds)} seeds; 95 % intervals"
+            f"one optimisation of Platt scaling on seed {config.seeds[0]}, a checkpoint every 10 evaluations"
+            f" ({len(path)} in all); IPS trained with each, mean of {len(config.seeds)} seeds; 95 % intervals"
             " by a bootstrap over checkpoints, which follow one another and so are too narrow"
         ),
     )
+
+
+def _trained_with(
+    work: Reproduction, config: Config, propensities: Mapping[str, Array]
+) -> dict[str, dict[str, float]]:
+    """Train IPS with each of some propensities; return its test metrics, means over seeds."""
+    data = work.workshop.load(config)
+    assert data.test is not None
+    method = method_of(config, protocol_of(config), "ips", data.train.density)
+    models = method.fit_many(
+        data.train,
+        propensities=propensities,
+        seeds=list(config.seeds),
+        device=config.compute.device,
+        progress=work.progress,
+    )
+    return {
+        name: {metric: float(values.mean()) for metric, values in evaluate(model, data.test).items()}
+        for name, model in models.items()
+    }
 
 
 def _raw_and_partial(
@@ -230,25 +259,12 @@ def _raw_and_partial(
     return [*raw, *rank_correlation(eces, metrics, cluster=cluster, controls=controls)]
 
 
-def _checkpoint(
-    work: Reproduction, given: Given, rows: Array, number: int, slope: float, intercept: float
-) -> Given:
-    """The same propensities, those of the first seed for all seeds, so far along Platt's optimisation."""
-    key = result_key("checkpoint", given=given.key, slope=slope, intercept=intercept)
-    if not work.store.has(key):
-        work.store.write(key, {"figures": {}, "timing": {}}, {"rows": scaled(rows, slope, intercept)})
-    return replace(given, calibrator=f"evaluation {number}", key=key, matrix_key=key, raw_key="")
-
-
-def _over_rows(work: Reproduction, table: pa.Table) -> CorrelationStudy:
-    keys = sources_of(work.config.protocol)
-    figures, scores = (Values(table, work, part) for part in ("propensity", "method"))
+def _over_rows(work: Reproduction) -> CorrelationStudy:
+    keys = sources_of(work.protocol)
+    figures = dict(zip(keys, work.values([work.config(key) for key in keys], "propensity"), strict=True))
+    scores = dict(zip(keys, work.values([work.config(key, "ips") for key in keys]), strict=True))
     clouds = [
-        Cloud(
-            SOURCES[key].title,
-            figures.of(key)["ece"],
-            {metric: scores.of(key, "ips")[metric] for metric in RANKING},
-        )
+        Cloud(SOURCES[key].title, figures[key]["ece"], {metric: scores[key][metric] for metric in RANKING})
         for key in keys
     ]
     judged = [(key, cloud) for key, cloud in zip(keys, clouds, strict=True) if key != "constant"]
@@ -257,14 +273,13 @@ def _over_rows(work: Reproduction, table: pa.Table) -> CorrelationStudy:
         metric: [value for _, cloud in judged for value in cloud.metrics[metric]] for metric in RANKING
     }
     controls = {
-        name: [value for key, _ in judged for value in figures.of(key)[figure]]
+        name: [value for key, _ in judged for value in figures[key][figure]]
         for name, figure in (("mean weight", "weight_check"), ("ess", "effective_sample_size"))
     }
-    seeds = work.config.seed_list
-    cluster = [seed for _ in judged for seed in seeds]
+    seeds = work.plain.seeds
     return CorrelationStudy(
         clouds=clouds,
-        correlations=_raw_and_partial(eces, metrics, cluster, controls),
+        correlations=_raw_and_partial(eces, metrics, [seed for _ in judged for seed in seeds], controls),
         about=(
             f"{len(judged)} rows × {len(seeds)} seeds, without the constant, which has an ECE of 0 by"
             " construction; 95 % intervals by a bootstrap over seeds"

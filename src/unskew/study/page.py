@@ -17,7 +17,8 @@ from unskew.report.page import picture, render
 from unskew.report.plots.axes import axis_of
 from unskew.report.plots.dots import Dot, DotChart, DotRow
 from unskew.report.table import Table
-from unskew.study.table import Figure, Row, StudySummary
+from unskew.study.grid import Row
+from unskew.study.table import Figure, StudySummary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

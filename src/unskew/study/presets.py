@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Literal
@@ -11,8 +11,8 @@ from typing import Any, Literal
 from unskew.base.errors import ParameterError
 from unskew.debias import METHODS
 from unskew.propensity import UNCERTAINTIES
+from unskew.run.config import CONSTANT
 from unskew.run.protocol import ProtocolName
-from unskew.study.grid import NOTHING
 
 Kind = Literal["propensities", "methods", "efficiency", "switches", "figure"]
 
@@ -26,20 +26,27 @@ class Source:
     key
         Its name in the paper's tables.
     propensity
-        The name of the model in a grid: ``"neumf"``, an uncertainty method, or ``"constant"``.
+        The name of the model: ``"neumf"``, an uncertainty method, or ``"constant"``.
     calibrator
         The calibrator that is fitted on its scores.
+    parameters
+        Parameters of the uncertainty method.
     """
 
     key: str
     title: str
     propensity: str = "neumf"
     calibrator: str = "none"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def name(self) -> str:
-        """Return the name that a method of a grid has for the set of propensities."""
-        return f"{self.propensity} {self.calibrator}"
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a run with such propensities."""
+        if self.propensity == CONSTANT:
+            return {"propensity": {"kind": CONSTANT}}
+        uncertainty = self.propensity if self.propensity in UNCERTAINTIES else "none"
+        section = {"kind": "neumf", "uncertainty": uncertainty, "calibrator": self.calibrator}
+        return {"propensity": section, **self.parameters}
 
 
 PAPER: dict[str, dict[str, Any]] = tomllib.loads(
@@ -49,29 +56,13 @@ PAPER: dict[str, dict[str, Any]] = tomllib.loads(
 
 SOURCES = {key: Source(key, **values) for key, values in PAPER["sources"].items()}
 
-NOISY = Source("noisy", "raw with dropout on", "noisy")
+NOISY = Source(
+    "noisy",
+    "raw with dropout on",
+    "mc-dropout",
+    parameters={"uncertainty.samples": 1, "uncertainty.layers": "all"},
+)
 """What the published code calibrates: one pass with dropout left on."""
-
-MODELS: Mapping[str, Mapping[str, Any]] = {
-    NOISY.propensity: {"uncertainty": "mc-dropout", "uncertainty_params": {"samples": 1, "layers": "all"}},
-    **{name: {"uncertainty": name} for name in UNCERTAINTIES},
-}
-"""What a grid says of a propensity beside its key; of others nothing."""
-
-
-def propensities_of(sources: Iterable[Source]) -> list[dict[str, Any]]:
-    """Return the propensities of a grid from which rows are read off, each with its calibrators.
-
-    Examples
-    --------
-    >>> propensities_of([SOURCES["raw"], SOURCES["platt"]])
-    [{'key': 'neumf', 'calibrators': ['none', 'platt']}]
-    """
-    calibrators: dict[str, list[str]] = {}
-    for source in sources:
-        calibrators.setdefault(source.propensity, []).append(source.calibrator)
-    return [{"key": key, **MODELS.get(key, {}), "calibrators": names} for key, names in calibrators.items()]
-
 
 PAPER_SOURCES = ("raw", "mc_dropout", "deep_ensemble", "dual_focal", "platt")
 """The rows of the paper's tables."""
@@ -87,7 +78,7 @@ def timed_sources(protocol: ProtocolName) -> list[str]:
     return [key for key in dict.fromkeys((*sources_of(protocol), "batch_ensemble")) if key != "constant"]
 
 
-ALONE = NOTHING
+ALONE = ""
 """The row of a method without given propensities."""
 
 PAPER_NAMES = {
@@ -146,20 +137,18 @@ PRESETS = {name: Preset(name, **values) for name, values in PAPER["presets"].ite
 ALL = "all"
 
 
-def wanted(presets: Sequence[Preset], protocol: ProtocolName) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the sources of some presets' grid, and the rows of each method, each once."""
+def wanted(presets: Sequence[Preset], protocol: ProtocolName) -> list[tuple[str, str]]:
+    """Return the rows of some presets, each once: a source and a method, ``""`` for the propensity alone."""
     kinds = {preset.kind for preset in presets}
-    sources = list(sources_of(protocol)) if kinds & {"propensities", "methods", "figure"} else []
+    sources = sources_of(protocol) if kinds & {"propensities", "methods", "figure"} else ()
+    rows = [(source, "") for source in sources]
     if "efficiency" in kinds:
-        sources = list(dict.fromkeys([*sources, *timed_sources(protocol)]))
-    methods: dict[str, dict[str, None]] = {}
+        rows += [(source, "") for source in timed_sources(protocol)]
     for preset in presets:
         # Under the paper protocol, the figure has propensities of its own.
         if preset.kind == "methods" or protocol == "honest":
-            for method in preset.methods:
-                rows = preset.rows_of(method, protocol)
-                methods.setdefault(method, {}).update(dict.fromkeys(rows))
-    return sources, {method: list(rows) for method, rows in methods.items()}
+            rows += [(row, method) for method in preset.methods for row in preset.rows_of(method, protocol)]
+    return list(dict.fromkeys(rows))
 
 
 def chosen_presets(names: list[str], data: str, protocol: ProtocolName) -> tuple[list[Preset], list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,18 +18,26 @@ from unskew import __version__
 from unskew.base.errors import ParameterError, RunFolderError
 from unskew.base.files import check_place, write_json, write_text
 from unskew.base.progress import SILENT, Progress
+from unskew.base.registry import DATASETS
 from unskew.report.style import svg
 from unskew.report.table import Table
-from unskew.study.beside import PaperComparison, beside, comparisons, summarised
-from unskew.study.correlation import Correlation, ece_against_performance
-from unskew.study.efficiency import efficiency_table
-from unskew.study.engine import GRID, OTHER_TEST, RESULTS, Engine
+from unskew.run.config import NO_METHOD, NO_PROPENSITY, Config
+from unskew.run.protocol import ProtocolName, protocol_of
+from unskew.run.result import Result
+from unskew.study.engine import GRID, RESULTS, complete, table_of
+from unskew.study.grid import row_of, run_of
 from unskew.study.page import first_screen, write_pages
-from unskew.study.presets import PRESETS, SOURCES, Preset, chosen_presets, sources_of, wanted
-from unskew.study.reproduction import ReproduceConfig, Reproduction
-from unskew.study.results import ResultStore
-from unskew.study.switches import chosen_on_test_table, switch_table
-from unskew.study.table import summary, write_tables
+from unskew.study.paper_tables import (
+    PaperComparison,
+    beside,
+    comparisons,
+    efficiency_table,
+    summarised,
+    switch_table,
+)
+from unskew.study.presets import NOISY, PRESETS, SOURCES, Preset, chosen_presets, sources_of, wanted
+from unskew.study.table import Part, seeds_of, summary, write_tables
+from unskew.study.workshop import OTHER_TEST, Workshop
 
 WHERE = {
     "coat": "download coat.zip from https://www.cs.cornell.edu/~schnabts/mnar/ and unpack it",
@@ -53,6 +62,7 @@ def found_data(data: str | None, root: Path | None) -> tuple[str, Path | None, l
             " --data coat --root FOLDER"
         )
         return "synthetic", None, [note]
+    DATASETS.require(data)
     if data in WHERE and root is None:
         root = _folder_of(data)
         if root is None:
@@ -71,11 +81,70 @@ def _folder_of(name: str) -> Path | None:
 
 
 @dataclass
+class Reproduction:
+    """The runs of a reproduction: what they all have, and where their results are kept."""
+
+    base: Mapping[str, Any]
+    """The fields of every run, by their sections."""
+    workshop: Workshop
+    jobs: int = 1
+    progress: Progress = SILENT
+
+    @property
+    def plain(self) -> Config:
+        """Return the run that all are changes of."""
+        return run_of(self.base, {"model.method": NO_METHOD})
+
+    @property
+    def protocol(self) -> ProtocolName:
+        """Return the protocol."""
+        return self.plain.evaluation.protocol
+
+    @property
+    def data(self) -> str:
+        """Return the name of the dataset."""
+        return str(self.plain.data.source)
+
+    def config(self, source: str, method: str = "", *, reverse: Sequence[str] | None = None) -> Config:
+        """Return the run of a row: a method, or the propensity alone, with the propensities of a source."""
+        fields = {"propensity": NO_PROPENSITY} if not source else source_named(source).fields
+        switches = {} if reverse is None else {"evaluation.reverse": tuple(reverse)}
+        return run_of(self.base, {**fields, **switches, "model.method": method or NO_METHOD})
+
+    def table(self, configs: Iterable[Config]) -> pa.Table:
+        """Return the long table of runs; what is missing of them is run."""
+        runs = {self.workshop.key(config): config for config in configs}
+        complete(self.workshop, runs, f"reproduce-{self.protocol}", self.jobs, self.progress)
+        return table_of(self.workshop, {key: row_of(config) for key, config in runs.items()})
+
+    def values(self, configs: Iterable[Config], part: Part = "method") -> list[dict[str, list[float]]]:
+        """Return each run's metrics, one value for each seed, on the dataset's own test set."""
+        return [
+            {
+                metric: list(by_seed.values())
+                for metric, by_seed in seeds_of(self.table([config]), part)[
+                    row_of(config)._replace(**({"method": ""} if part == "propensity" else {}))
+                ].items()
+            }
+            for config in configs
+        ]
+
+    def result(self, config: Config) -> Result:
+        """Run a configuration whose propensity is kept, for its propensities row by row."""
+        return self.workshop.run(config, self.progress)
+
+
+def source_named(key: str) -> Any:
+    """Return a source by its key."""
+    return NOISY if key == NOISY.key else SOURCES[key]
+
+
+@dataclass
 class Reproduced:
     """What came out; the folder holds the same."""
 
-    config: ReproduceConfig
-    dataset: str
+    work: Reproduction
+    out: Path
     facts: dict[str, str]
     """Command, date, versions, machine."""
     labels: tuple[str, ...]
@@ -83,9 +152,8 @@ class Reproduced:
     table: pa.Table
     tables: dict[str, list[Table]] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
-    """SVG by preset."""
     comparisons: dict[str, list[PaperComparison]] = field(default_factory=dict)
-    correlations: list[Correlation] = field(default_factory=list)
+    correlations: list[Any] = field(default_factory=list)
 
 
 JUDGED_ON = {
@@ -95,29 +163,50 @@ JUDGED_ON = {
 """How captions say where propensities are judged."""
 
 
-def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduced:
-    """Run the presets and write the folder: tables, figures, and the long table they are made from."""
-    data, root, notes = found_data(config.data, config.root)
-    presets, left_out = chosen_presets(list(config.presets), data, config.protocol)
-    _check_folder(config.out)
-    work = Reproduction(config, data, root, ResultStore(config.out / RESULTS), progress)
+def reproduce(
+    presets: Sequence[str],
+    base: Mapping[str, Any],
+    out: Path,
+    *,
+    jobs: int = 1,
+    progress: Progress = SILENT,
+) -> Reproduced:
+    """Run the presets and write the folder: tables, figures, and the long table they are made from.
+
+    Parameters
+    ----------
+    base
+        The fields of every run, such as ``{"data": "coat", "protocol": "paper", "seeds": 10}``; without data,
+        Coat where it is found, and else the synthetic world.
+    """
+    asked = run_of({"data": "synthetic", **base}, {"model.method": NO_METHOD})
+    named = str(asked.data.source) if {"data", "data.source"} & {*base} else None
+    data, root, notes = found_data(named, None if asked.data.root is None else Path(asked.data.root))
+    chosen, left_out = chosen_presets(list(presets), data, asked.evaluation.protocol)
+    _check_folder(out)
+    place = {} if root is None else {"data.root": str(root)}
+    work = Reproduction(
+        {**base, "data.source": data, **place}, Workshop(out / RESULTS, both_tests=True), jobs, progress
+    )
+    rows = wanted(chosen, work.protocol)
     # Both look at the data and the device: nothing is written before.
-    engine, facts = work.engine(work.grid(*wanted(presets, config.protocol))), facts_of(config)
-    engine.check()
-    labels = engine.grid.protocol_for(data).labels
-    with work.store.opened():
-        result = Reproduced(config, data, facts, labels, notes + left_out, engine.run(progress))
-        for preset in presets:
+    facts, labels = facts_of(presets, work.plain), protocol_of(work.plain).labels
+    work.workshop.key(work.plain)
+    with work.workshop.opened():
+        table = work.table([work.config(source, method) for source, method in rows])
+        result = Reproduced(work, out, facts, labels, notes + left_out, table)
+        for preset in chosen:
             if preset.kind in ("propensities", "methods"):
-                _add_tables(result, engine, preset)
+                _add_tables(result, preset)
             elif preset.kind == "efficiency":
-                machine = result.facts["machine"]
-                shown = efficiency_table(result.table, config.protocol, preset.title, machine)
+                shown = efficiency_table(table, work.protocol, preset.title, facts["machine"])
                 result.tables[preset.name] = [shown]
             elif preset.kind == "switches":
+                from unskew.study.chosen_on_test import chosen_on_test_table
+
                 result.tables[preset.name] = [switch_table(work, preset), chosen_on_test_table(work)]
             else:
-                _add_figure(result, work, engine, preset)
+                _add_figure(result, preset)
     write_folder(result)
     return result
 
@@ -135,57 +224,56 @@ def _check_folder(out: Path) -> None:
         )
 
 
-def _add_tables(result: Reproduced, engine: Engine, preset: Preset) -> None:
-    protocol, (data,) = engine.grid.protocol, engine.data
-    part = "propensity" if preset.kind == "propensities" else "method"
-    own = engine.grid.protocol_for(data.entry.name).test_protocol
-    for test in data.tests if part == "method" else ("",):
-        found = summarised(result.table, preset, protocol, data.label(test), part)
-        if not test:
+def _add_tables(result: Reproduced, preset: Preset) -> None:
+    protocol, data = result.work.protocol, result.work.data
+    part: Part = "propensity" if preset.kind == "propensities" else "method"
+    own = protocol_of(result.work.plain).test_protocol
+    names = [name for name in result.table["dataset"].unique().to_pylist() if name != data]
+    for name in (data, *names) if part == "method" else (data,):
+        found = summarised(result.table, preset, protocol, name, part)
+        if name == data:
             result.comparisons[preset.name] = comparisons(found, preset)
-        kind = test or OTHER_TEST["honest" if own == "paper" else "paper"]
+        kind = OTHER_TEST[own if name != data else "honest" if own == "paper" else "paper"]
         measured = f"{protocol} protocol, test set {kind}" if part == "method" else JUDGED_ON[protocol]
         if preset.name == "table-sota" and protocol == "paper":
             measured += "; methods without published code keep their own defaults, the epoch chosen on clicks"
-        shown = beside(found, preset, note=measured, with_paper=not test or protocol == "honest")
+        shown = beside(found, preset, note=measured, with_paper=name == data or protocol == "honest")
         result.tables.setdefault(preset.name, []).append(shown)
 
 
-def _add_figure(result: Reproduced, work: Reproduction, engine: Engine, preset: Preset) -> None:
+def _add_figure(result: Reproduced, preset: Preset) -> None:
     from unskew.report.plots.reproduction import ece_performance_figures, histogram_grid, reliability_grid
+    from unskew.study.correlation import ece_against_performance
 
-    protocol = work.config.protocol
+    work = result.work
     if preset.name == "fig-ece-vs-performance":
-        study = ece_against_performance(work, result.table)
+        study = ece_against_performance(work)
         result.correlations = study.correlations
         result.tables[preset.name] = [study.shown(preset.title)]
-        figures = ece_performance_figures(study.clouds, study.notes, connected=protocol == "paper")
-    else:
-        given = {each.name: each for each in engine.data[0].given}
-        sources = [SOURCES[key] for key in sources_of(protocol)]
-        sketches = {source.title: given[source.name].sketch(work.store) for source in sources}
-        if preset.name == "fig-reliability":
-            figures = reliability_grid(sketches)
-        else:
-            # A constant has one bar, in which nothing can be seen.
-            sketches.pop(SOURCES["constant"].title, None)
-            figures = histogram_grid(sketches)
-    result.figures[preset.name] = figures
+        connected = work.protocol == "paper"
+        result.figures[preset.name] = ece_performance_figures(study.clouds, study.notes, connected=connected)
+        return
+    keys = sources_of(work.protocol)
+    # A constant has one bar, in which nothing can be seen.
+    shown = [key for key in keys if preset.name == "fig-reliability" or key != "constant"]
+    sketches = {SOURCES[key].title: work.result(work.config(key)).sketches["calibrated"] for key in shown}
+    draw = reliability_grid if preset.name == "fig-reliability" else histogram_grid
+    result.figures[preset.name] = draw(sketches)
 
 
-def facts_of(config: ReproduceConfig) -> dict[str, str]:
+def facts_of(presets: Sequence[str], config: Config) -> dict[str, str]:
     """Return command, date, versions and machine, so that numbers can be traced."""
     import scipy
     import torch
 
     from unskew.training import resolve_device
 
-    on_gpu = resolve_device(config.device).type == "cuda"
+    evaluation = config.evaluation
+    on_gpu = resolve_device(config.compute.device).type == "cuda"
     machine = torch.cuda.get_device_name() if on_gpu else f"a CPU with {os.cpu_count()} cores"
-    parts = ["unskew reproduce", *config.presets, f"--protocol {config.protocol} --seeds {config.seeds}"]
-    if config.data:
-        parts.insert(-1, f"--data {config.data}")
-    parts += [f"--reverse {name}" for name in config.reversed]
+    parts = ["unskew reproduce", *presets, f"--data {config.data.source}"]
+    parts += [f"--protocol {evaluation.protocol} --seeds {len(config.seeds)}"]
+    parts += [f"--reverse {name}" for name in evaluation.reverse]
     return {
         "command": " ".join(parts),
         "date": datetime.now(UTC).date().isoformat(),
@@ -199,10 +287,10 @@ def facts_of(config: ReproduceConfig) -> dict[str, str]:
 
 def write_folder(result: Reproduced) -> None:
     """Write tables, figures, and the facts and comparisons as JSON."""
-    out = result.config.out
+    out = result.out
     write_tables(out, result.table)
     for name, figures in result.figures.items():
-        title = f"{PRESETS[name].title} ({result.dataset}, {result.config.protocol} protocol)"
+        title = f"{PRESETS[name].title} ({result.work.data}, {result.work.protocol} protocol)"
         write_text(out / f"{name}.svg", svg(*figures, name=name, title=title))
     lines = [f"{name}: {value}" for name, value in result.facts.items()]
     shown = [each for tables in result.tables.values() for each in tables]
@@ -213,11 +301,11 @@ def write_folder(result: Reproduced) -> None:
         out / "reproduction.json",
         {
             "facts": result.facts,
-            "dataset": result.dataset,
-            "protocol": result.config.protocol,
+            "dataset": result.work.data,
+            "protocol": result.work.protocol,
             "labels": list(result.labels),
             "notes": result.notes,
-            "seeds": result.config.seeds,
+            "seeds": len(result.work.plain.seeds),
             "tables": {
                 name: [f"{table.markdown()}\n\n*{table.caption}*" for table in tables]
                 for name, tables in result.tables.items()

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from unskew.base.errors import RunFolderError
 from unskew.base.files import whole_file
-from unskew.metrics.collapse import REASONS, Collapsed, Reason, counts
+from unskew.metrics.collapse import REASONS, Reason
 from unskew.metrics.judgement import is_significant
 from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
 from unskew.metrics.significance import PairedTest, holm, paired_test
 from unskew.metrics.user_bootstrap import UserInterval, user_interval
 from unskew.report.facts import COLLAPSED_MARK
 from unskew.report.table import Cell, Table
+from unskew.study.grid import Row
 
 PREFIX = "collapsed:"
 """How the metric ``collapsed:NETWORK:REASON`` begins."""
@@ -41,25 +42,6 @@ class LearnedNothing(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.network}, {self.seeds} of {self.of} {'seed' if self.of == 1 else 'seeds'}"
-
-
-def collapsed_values(
-    collapsed: Iterable[Collapsed], seeds: Sequence[int], members: int = 1
-) -> dict[str, list[float]]:
-    """Return by metric 1 for each seed whose network collapsed and 0 for the others; empty if none did.
-
-    Examples
-    --------
-    >>> collapsed_values([Collapsed("imputation", 4, "flat")], (3, 4))
-    {'collapsed:imputation:flat': [0.0, 1.0]}
-    """
-    networks = list(collapsed)
-    of_seeds = [counts((each for each in networks if each.seed == seed), members) for seed in seeds]
-    by_seed = [{(name, why) for name, why, times in of_seed if times} for of_seed in of_seeds]
-    return {
-        f"{PREFIX}{network}:{reason}": [float((network, reason) in names) for names in by_seed]
-        for network, reason, _ in counts(networks, members)
-    }
 
 
 def learned_nothing(by_metric: Mapping[str, Mapping[int, float]]) -> tuple[LearnedNothing, ...]:
@@ -80,38 +62,29 @@ def learned_nothing(by_metric: Mapping[str, Mapping[int, float]]) -> tuple[Learn
     return tuple(networks)
 
 
-Part = Literal["propensity", "method", "timing", "search", "users"]
+Part = Literal["propensity", "method", "timing", "users"]
 
+FOUND = {
+    "config": pa.string(),
+    "part": pa.string(),
+    "test": pa.string(),
+    "metric": pa.string(),
+    "seed": pa.int64(),
+    "value": pa.float64(),
+    "users": pa.list_(pa.float64()),
+}
+RESULT = pa.schema(FOUND)
+"""What is kept of a run, under the hash of its configuration. ``seed`` is null where a number is of all seeds
+together. ``users`` is null but in the part of that name, where it holds a metric, averaged over seeds, on
+resamples of the test users: the same resamples in all runs on a dataset."""
 SCHEMA = pa.schema(
-    {
-        "dataset": pa.string(),
-        "protocol": pa.string(),
-        "propensity": pa.string(),
-        "calibrator": pa.string(),
-        "method": pa.string(),
-        "seed": pa.int64(),
-        "metric": pa.string(),
-        "value": pa.float64(),
-        "part": pa.string(),
-        "users": pa.list_(pa.float64()),
-    }
+    {name: pa.string() for name in Row._fields}
+    | {name: kind for name, kind in FOUND.items() if name != "test"}
 )
-"""``seed`` is null where a number is of all seeds together. ``users`` is null but in the part of that name,
-where it holds a metric, averaged over seeds, on resamples of the test users: the same resamples in all rows
-of a dataset."""
+"""The long table: the same, with the names of the run."""
 
-TABLE, TIMINGS, USERS = "table", "timings", "users"
-"""Files: all numbers but the other two; timings, which differ from run to run; resamples of test users."""
-
-
-class Row(NamedTuple):
-    """The key of a line of a summary."""
-
-    dataset: str
-    protocol: str
-    propensity: str
-    calibrator: str
-    method: str
+TABLE = "table"
+"""The files of the long table."""
 
 
 @dataclass(frozen=True)
@@ -198,30 +171,20 @@ def long_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def write_tables(folder: Path, table: pa.Table) -> None:
-    """Write the tables ``table`` and ``timings`` as Parquet and CSV, and ``users.parquet``.
-
-    Timings are apart because they alone differ when a study is run again; resamples of test users, because
-    no table to look at has room for them.
-    """
-    is_timing, of_users = (pc.equal(table["part"], part) for part in ("timing", "users"))
-    numbers = table.drop_columns(["users"])
-    plain = pc.invert(pc.or_(is_timing, of_users))
-    for name, part in ((TABLE, numbers.filter(plain)), (TIMINGS, numbers.filter(is_timing))):
-        with whole_file(folder / f"{name}.parquet") as beside:
-            pq.write_table(part, beside)
-        with whole_file(folder / f"{name}.csv") as beside:
-            pyarrow.csv.write_csv(part, beside)
-    with whole_file(folder / f"{USERS}.parquet") as beside:
-        pq.write_table(table.filter(of_users).drop_columns(["seed", "value"]), beside)
+    """Write the long table as ``table.parquet``, and its numbers of models and propensities as CSV."""
+    with whole_file(folder / f"{TABLE}.parquet") as beside:
+        pq.write_table(table, beside)
+    numbers = pc.is_in(table["part"], pa.array(["propensity", "method"]))
+    with whole_file(folder / f"{TABLE}.csv") as beside:
+        pyarrow.csv.write_csv(table.filter(numbers).drop_columns(["users"]), beside)
 
 
-def read_tables(folder: Path) -> pa.Table:
+def read_table(folder: Path) -> pa.Table:
     """Read the long table that a study wrote."""
-    if not (folder / f"{TABLE}.parquet").is_file():
+    path = folder / f"{TABLE}.parquet"
+    if not path.is_file():
         raise RunFolderError("holds no study", where=str(folder), remedy="give the --out of unskew study")
-    names = [name for name in (TABLE, TIMINGS, USERS) if (folder / f"{name}.parquet").is_file()]
-    parts = [pq.read_table(folder / f"{name}.parquet") for name in names]
-    return pa.concat_tables([SCHEMA.empty_table(), *parts], promote_options="default")
+    return pq.read_table(path)
 
 
 def summary(

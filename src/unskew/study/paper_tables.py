@@ -1,20 +1,27 @@
-"""Our numbers beside the paper's: mean ± deviation over seeds, marks, and how far apart they are."""
+"""The paper's tables: our numbers beside the printed ones, times, and one switch at a time."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from unskew.metrics.registry import PROPENSITY_METRICS, RANKING
 from unskew.report.table import Table
 from unskew.run.protocol import ProtocolName
-from unskew.study.presets import ALONE, PAPER_NAMES, SOURCES, Preset, sources_of
+from unskew.study.grid import Row
+from unskew.study.presets import ALONE, PAPER_NAMES, SOURCES, Preset, sources_of, timed_sources
 from unskew.study.published import Published, published_row
-from unskew.study.table import Figure, Row, StudySummary, figure_cell, summary
+from unskew.study.table import Figure, StudySummary, figure_cell, summary
+
+if TYPE_CHECKING:
+    from unskew.study.reproduce import Reproduction
 
 PAPER_PROPENSITY = (
     "ece",
@@ -166,3 +173,86 @@ def _paper(number: PaperComparison) -> str:
         return ""
     spread = "" if number.paper.std is None else f" ± {number.paper.std:.4f}"
     return f"{number.paper.mean:.4f}{spread}{PAPER_MARK if number.paper.significant else ''}"
+
+
+TRAINING, INFERENCE = "training_s", "inference_s"
+"""Names of the paper's columns."""
+
+
+def efficiency_table(table: pa.Table, protocol: ProtocolName, title: str, machine: str) -> Table:
+    """Return seconds and ratios to raw from the timings of a long table, beside the paper's ratios."""
+    known = table.filter(pc.and_(pc.equal(table["part"], "timing"), pc.equal(table["method"], "")))
+    seconds = {
+        (row["propensity"], row["calibrator"], row["metric"]): row["value"]
+        for row in known.select(["propensity", "calibrator", "metric", "value"]).to_pylist()
+    }
+    rows, first = [], dict[str, float]()
+    for key in timed_sources(protocol):
+        source = SOURCES[key]
+        trained, calibrated, read = (
+            seconds[source.propensity, source.calibrator, f"{name}_seconds"]
+            for name in ("train", "calibrate", "predict")
+        )
+        trained += calibrated if source.calibrator != "none" else 0.0
+        cells = [source.title]
+        for column, value in ((TRAINING, trained), (INFERENCE, read)):
+            paper, base = (published_row("efficiency", "coat", "", name, column) for name in (key, "raw"))
+            ratio = f"{paper.mean / base.mean:.2f}" if paper and base else "–"
+            cells += [f"{value:.3g}", f"{value / first.setdefault(column, value):.2f}", ratio]
+        rows.append(tuple(cells))
+    ratios = ("÷ raw", "paper's ÷ raw")
+    return Table(
+        title=title,
+        columns=("", "training, s", *ratios, "inference, s", *ratios),
+        rows=tuple(rows),
+        caption=f"all seeds at once, on {machine}; inference scores the cells on which propensities are"
+        " judged; the paper's is of a RTX 3090",
+    )
+
+
+PROPENSITY_SWITCHES = (
+    "sampled_negatives",
+    "negatives_once",
+    "no_offset",
+    "spare_tenth",
+    "propensity_epochs_fixed",
+    "embedding_dropout",
+    "platt_in_sample",
+    "platt_dropout",
+    "ece_in_sample",
+)
+"""Switches that the propensities depend on."""
+
+ROWS = ("raw", "platt")
+"""The propensities of the table of switches."""
+
+
+def switch_table(work: Reproduction, preset: Preset) -> Table:
+    """Return the ECE of raw and Platt with every switch as it is, and with each one reversed alone."""
+    rows = []
+    for name in ("", *PROPENSITY_SWITCHES):
+        reverse = {*work.plain.evaluation.reverse} ^ ({name} if name else set())
+        configs = [work.config(key, reverse=sorted(reverse)) for key in ROWS]
+        raw, platt = work.values(configs, "propensity")
+        eces = [np.asarray(found["ece"]) for found in (raw, platt)]
+        rows.append(
+            (
+                f"without {name}" if name else "as it is",
+                *map(spread_text, eces),
+                f"{eces[1].mean() / eces[0].mean():.2f}",
+                f"{np.mean(platt['auc']):.3f}",
+                f"{np.mean(platt['weight_check']):.3g}",
+            )
+        )
+    return Table(
+        title=preset.title,
+        columns=("", "ECE raw", "ECE Platt", "Platt ÷ raw", "AUC Platt", "Σ1/p ÷ size of D, Platt"),
+        rows=tuple(rows),
+        caption="mean ± standard deviation over seeds; where ECE is measured, its switch says",
+    )
+
+
+def spread_text(values: NDArray[np.float64]) -> str:
+    """Return the mean and the standard deviation over seeds."""
+    spread = f" ± {values.std(ddof=1):.4f}" if len(values) > 1 else ""
+    return f"{values.mean():.4f}{spread}"
