@@ -69,7 +69,7 @@ def undrawn() -> Iterator[None]:
         return f"<svg><title>{title}</title></svg>"
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("unskew.report.plots.overview.svg", svg)
+        patched.setattr("unskew.report.plots.methods.svg", svg)
         patched.setattr("unskew.report.page.inline_svg", svg)
         yield
 

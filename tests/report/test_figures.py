@@ -26,6 +26,7 @@ from unskew.report.plots.methods import (
     metric_charts,
     predicted_chart,
     search_chart,
+    segments_chart,
     truth_charts,
 )
 from unskew.report.plots.over_time import heat_map, history_figure
@@ -34,10 +35,8 @@ from unskew.report.plots.reproduction import Cloud, ece_performance_figures, his
 from unskew.report.plots.scores import (
     histogram_figures,
     reliability_figures,
-    spread_figure,
     weights_figure,
 )
-from unskew.report.plots.segments import segments_chart
 from unskew.report.style import COLOURS, PANEL_WIDTH
 
 NAMES = ["<b>&", "x" * 100, "fr"]
@@ -72,7 +71,6 @@ def every_figure(inputs: dict[str, Any]) -> dict[str, list[Any]]:
         for name, value in {"naive": 0.0, "ips": 0.05, "a method with a long name": -0.01}.items()
     ]
     search = {"criterion": "auc", "baseline": "naive", "chosen": "ips", "judged": candidates}
-    curve = [{"propensity": p, "low": p / 20, "middle": p / 10, "high": p / 3} for p in (0.001, 0.01, 0.2)]
     losses = {"mean": 0.03, "low": 0.02, "high": 0.04}
     charts = [
         *metric_charts(methods, metrics["rails"]),
@@ -100,7 +98,6 @@ def every_figure(inputs: dict[str, Any]) -> dict[str, list[Any]]:
             *reliability_figures(sketches),
             weights_figure(sketches, rows="impressions"),
             *histogram_figures(sketches, p_min=0.02, rows="impressions"),
-            spread_figure(curve),
         ],
         "time": [
             heat_map(lived, days),
@@ -190,16 +187,15 @@ def test_names_are_escaped_and_ids_are_of_one_figure(figures: dict[str, list[Any
     ("ratio", "shown"), [(math.inf, "∞ ▸"), (60.0, "60 ▸"), (0.01, "◂ 0.010"), (2.0, "")]
 )
 def test_a_value_beyond_the_axis_is_an_arrow_with_its_value(ratio: float, shown: str) -> None:
-    chart = DotChart("t", Axis(0.1, 10.0, "log"), (DotRow("a", (Dot(ratio, 1.0, 3.0),)),))
-    (axes,) = chart.figure().axes
-    assert [text.get_text() for text in axes.texts if text.get_text()] == ([shown] if shown else [])
+    rows = (DotRow("a", (Dot(ratio, 1.0, 3.0),)),)
+    (axes,) = DotChart("t", rows, axis=Axis(0.1, 10.0, "log")).figure().axes
+    assert [text.get_text() for text in axes.texts if text.get_text()] == ["a", *([shown] if shown else [])]
 
 
 def test_every_row_is_named_with_its_number_and_filled_beyond_noise() -> None:
     rows = tuple(DotRow(name, (Dot(1.0, filled=name == "b"),), f"{name}!") for name in "abc")
-    (axes,) = DotChart("t", Axis(0.0, 2.0), rows).figure().axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b", "c"]
-    assert [text.get_text() for text in axes.texts if text.get_text()] == ["a!", "b!", "c!"]
+    (axes,) = DotChart("t", rows).figure().axes
+    assert [text.get_text() for text in axes.texts] == ["a", "a!", "b", "b!", "c", "c!"]
     dots = [line for line in axes.lines if line.get_marker() == "o"]
     assert [line.get_markerfacecolor() == line.get_color() for line in dots] == [False, True, False]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unskew.report.plots.overview import overview_figures, overview_svg
+from unskew.report.plots.methods import overview_figures, overview_svg
 from unskew.report.style import COLOURS, SERIES, SURFACE, Colour, svg
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.

@@ -421,15 +421,12 @@ def test_coat_is_at_the_known_scale(coat_root):
 
 
 @pytest.mark.parametrize(("uncertainty", "spreads"), [("deep-ensemble", True), ("dual-focal", False)])
-def test_members_have_a_spread_by_propensity_and_a_single_network_has_none(uncertainty, spreads):
+def test_members_have_a_spread_and_a_single_network_has_none(uncertainty, spreads):
     config = us.Config(**{**SMALL, "uncertainty": uncertainty}, seeds=1, propensity_epochs=2)
     told = us.run(config).metrics["spread"]
     assert (told is not None) == spreads
     if spreads:
-        p = [group["propensity"] for group in told["curve"]]
-        assert p == sorted(p)
-        assert all(0 < group["low"] <= group["middle"] <= group["high"] for group in told["curve"])
-        assert min(g["middle"] for g in told["curve"]) <= told["median"] <= told["p90"]
+        assert 0 < told["median"] <= told["p90"]
 
 
 @pytest.mark.parametrize(

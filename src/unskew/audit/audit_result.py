@@ -13,6 +13,7 @@ from unskew.audit.crossfit import CalibratorScore
 from unskew.audit.segment_repair import MULTI, SegmentRepair
 from unskew.audit.segments import Segment
 from unskew.audit.verdict import OutcomeWords, headline, outcome_words, verdict
+from unskew.base.notebook import ShowsItself
 from unskew.data.stream import Roles
 from unskew.metrics import CalibrationSketch, WeightTest
 from unskew.metrics.judgement import WeightJudgement
@@ -30,8 +31,8 @@ PLAIN = (
 """What it tells as it is."""
 
 
-@dataclass(frozen=True, eq=False)
-class AuditResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class AuditResult(ShowsItself):
     """What an audit found; :meth:`to_dict` is what ``unskew audit --json`` writes.
 
     Attributes

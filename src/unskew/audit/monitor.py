@@ -20,6 +20,7 @@ from unskew.audit.periods import in_order
 from unskew.audit.segments import NORMAL_95
 from unskew.audit.verdict import HEADLINES
 from unskew.base.errors import DataError
+from unskew.base.notebook import ShowsItself
 from unskew.calibration import make_calibrator
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.anytime import (
@@ -162,8 +163,8 @@ class SegmentHistory:
         return sum(each.rows for each in self.periods if each.closed)
 
 
-@dataclass(frozen=True, eq=False)
-class MonitorResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class MonitorResult(ShowsItself):
     """What a monitor found; :meth:`to_dict` is what ``unskew monitor --json`` writes."""
 
     store: str

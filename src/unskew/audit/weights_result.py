@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from unskew.audit.audit_figures import WeightFigures, weight_figures
 from unskew.audit.weights_files import Assign
 from unskew.base.errors import DataError
+from unskew.base.notebook import ShowsItself
 from unskew.calibration import Calibrator
 from unskew.calibration.venn_abers import RAISED, is_raised
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
@@ -15,8 +16,8 @@ from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import judge_clip
 
 
-@dataclass(frozen=True, eq=False)
-class WeightsResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class WeightsResult(ShowsItself):
     """What was written.
 
     Attributes

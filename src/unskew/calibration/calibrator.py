@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from unskew.base.errors import DataError, ParameterError, RunFolderError, UnskewError
 from unskew.base.estimator import Estimator, require_at_least, require_types
 from unskew.base.files import write_text
+from unskew.base.notebook import ShowsItself
 from unskew.base.plain_text import plain
 from unskew.calibration import sql
 from unskew.calibration.grouping import Grouped, Vector, check_scores, group, numeric
@@ -72,7 +73,7 @@ def checked_chunks(scores: NDArray[Any]) -> Iterator[tuple[slice, Vector]]:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Calibrator(Estimator, ABC):
+class Calibrator(ShowsItself, Estimator, ABC):
     """A map q from a score p̂ to an honest probability q(p̂) ≈ P(outcome = 1 | p̂).
 
     A calibrator is a dataclass of parameters; ``fit`` learns attributes that end in ``_``. A subclass

@@ -19,6 +19,7 @@ from unskew.base.columns import (
 )
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require_choice
+from unskew.base.notebook import ShowsItself
 from unskew.base.plain_text import listed
 from unskew.data.arrays import Lines, lines_of
 from unskew.data.checks import names_of, require_outcomes, resolve_duplicates
@@ -38,7 +39,7 @@ Duplicates = Literal["error", "max"]
 
 
 @dataclass(frozen=True, eq=False)
-class Log:
+class Log(ShowsItself):
     """What was shown, clicked and converted; columnar, with ids as codes.
 
     In the space ``"matrix"`` the population D is every pair of a user and an item: pairs that the log

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from unskew.base.cores import usable_cores
 from unskew.base.errors import DataError, ParameterError
+from unskew.base.notebook import Figures
 from unskew.data import Log, require_log
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.metrics.proper import auc, nll
@@ -58,9 +59,7 @@ class Evaluated:
     together: Mapping[str, float] | None = None
 
 
-def evaluate(
-    model: ConversionModel, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0
-) -> dict[str, NDArray[np.float64]]:
+def evaluate(model: ConversionModel, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0) -> Figures:
     """Metrics on a test log that was shown at random: ``auc`` (pooled), ``user_auc``, ``dcg@k``, ``hits@k``,
     ``recall@k``, ``ndcg@k``, ``nll`` and ``mean_over_rate`` (mean prediction ÷ conversion rate: above 1 it
     predicts more conversions than there are); each an array with one value per seed of the model.
@@ -70,7 +69,7 @@ def evaluate(
     a user's own test items are ranked, over users with at least one conversion; ties are broken at random by
     ``seed``.
     """
-    return _values(_measured(*_scored(model, test), test, ks, seed))
+    return Figures(_values(_measured(*_scored(model, test), test, ks, seed)))
 
 
 def evaluate_users(

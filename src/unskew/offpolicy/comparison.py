@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from unskew.base.errors import ParameterError
+from unskew.base.notebook import ShowsItself
 from unskew.data import Log
 from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import (
@@ -128,8 +129,8 @@ class Difference:
         return {**asdict(self), "verdict": str(self)}
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(ShowsItself):
     """What :func:`compare` found; ``print`` it, or read its parts.
 
     Attributes

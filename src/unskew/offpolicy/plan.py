@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require, require_share
+from unskew.base.notebook import ShowsItself
 from unskew.metrics.judgement import LEAST_POWER
 from unskew.metrics.paired_users import PairedUsers, paired_users
 from unskew.metrics.registry import MISSING
@@ -71,8 +72,8 @@ class MetricPlan:
     better: str
 
 
-@dataclass(frozen=True, eq=False)
-class RandomPlan:
+@dataclass(frozen=True, eq=False, repr=False)
+class RandomPlan(ShowsItself):
     """What :func:`plan_random` found; ``print`` it, or read its parts.
 
     Attributes

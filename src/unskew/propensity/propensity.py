@@ -22,6 +22,7 @@ from torch.nn import Module
 from unskew.base.columns import is_frame
 from unskew.base.errors import NotFittedError
 from unskew.base.estimator import Estimator, plain_params, require, require_choice, require_types
+from unskew.base.notebook import Figures
 from unskew.base.progress import SILENT, Progress
 from unskew.base.seeds import as_seeds
 from unskew.calibration import AutoCalibrator, Calibrator
@@ -399,7 +400,7 @@ class BasePropensity(Estimator, ABC):
 
     def diagnose(
         self, log: Log | None = None, *, p_min: Clip = "auto", predicted: Predicted | None = None
-    ) -> dict[str, Any]:
+    ) -> Figures:
         """Return figures of the raw and the calibrated propensities on held-out cells, means over seeds.
 
         Parameters
@@ -427,18 +428,20 @@ class BasePropensity(Estimator, ABC):
             on_clicks = self.predict_both_each(rows.take(rows.clicked))[:2]
         else:
             on_clicks = predicted.raw[:, rows.clicked], predicted.calibrated[:, rows.clicked]
-        return {
-            kind: average_figures(
-                [
-                    propensity_figures(sketch, p, p_min=p_min, population_size=rows.population_size)
-                    for sketch, p in zip(sketches, lines, strict=True)
-                ]
-            )
-            | {"collapsed": len({each.seed for each in self.collapsed_})}
-            for kind, sketches, lines in zip(
-                ("raw", "calibrated"), raw_and_calibrated, on_clicks, strict=True
-            )
-        }
+        return Figures(
+            {
+                kind: average_figures(
+                    [
+                        propensity_figures(sketch, p, p_min=p_min, population_size=rows.population_size)
+                        for sketch, p in zip(sketches, lines, strict=True)
+                    ]
+                )
+                | {"collapsed": len({each.seed for each in self.collapsed_})}
+                for kind, sketches, lines in zip(
+                    ("raw", "calibrated"), raw_and_calibrated, on_clicks, strict=True
+                )
+            }
+        )
 
     def held_out_sketches(self, *, calibrated: bool) -> list[CalibrationSketch]:
         """Return one sketch per seed of held-out scores against clicks: what :meth:`diagnose` measures.

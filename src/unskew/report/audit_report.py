@@ -16,8 +16,8 @@ from unskew.report.audit_tables import (
 from unskew.report.cost import excess_words, judge_promise
 from unskew.report.numbers import listed
 from unskew.report.page import Picture, picture, render
+from unskew.report.plots.methods import SEGMENTS_DRAWN, segments_chart
 from unskew.report.plots.scores import histogram_figures, reaching, reliability_figures, weights_figure
-from unskew.report.plots.segments import SEGMENTS_DRAWN, segments_chart
 
 if TYPE_CHECKING:
     from unskew.audit.audit_result import AuditResult

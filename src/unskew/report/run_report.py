@@ -30,15 +30,14 @@ from unskew.report.plots.methods import (
     difference_charts,
     fields_charts,
     metric_charts,
+    overview_figures,
     search_chart,
     truth_charts,
 )
-from unskew.report.plots.overview import overview_figures
 from unskew.report.plots.scores import (
     histogram_figures,
     reaching,
     reliability_figures,
-    spread_figure,
     weights_figure,
 )
 from unskew.report.run_tables import (
@@ -106,7 +105,7 @@ def render_run_report(
         labels=list(metrics.get("labels") or []),
         findings=findings(metrics, config, sketches),
         pictures=_pictures(metrics, config, sketches, histories),
-        spread=metrics["spread"] if (metrics.get("spread") or {}).get("curve") else None,
+        spread=metrics.get("spread"),
         propensity=propensity_table(figures, units(metrics)) if figures else None,
         propensities=figures,
         methods=methods_table(metrics, f"On {tested_on(metrics)}") if methods else None,
@@ -154,8 +153,7 @@ def _pictures(
 ) -> dict[str, Picture]:
     """Return every figure there is data for, by name."""
     rows, methods = units(metrics), filled(metrics.get("methods"))
-    truth, spread = metrics.get("truth") or {}, metrics.get("spread") or {}
-    searched, rails = metrics.get("search") or {}, metrics.get("rails")
+    truth, searched, rails = metrics.get("truth") or {}, metrics.get("search") or {}, metrics.get("rails")
     limit = real(metrics.get("p_min", config.get("p_min")))
     p_min = limit if np.isfinite(limit) else None
     reliability = reliability_figures(sketches)
@@ -164,7 +162,6 @@ def _pictures(
         "overview": overview_figures(metrics=metrics, sketches=sketches),
         "reliability": reliability,
         "weights": [weights_figure(sketches, rows=rows), *histograms],
-        "spread": [spread_figure(spread["curve"])] if spread.get("curve") else [],
         "methods": metric_charts(methods, rails) if methods else [],
         "differences": difference_charts(filled(metrics.get("comparison")), methods) if methods else [],
         "truth": truth_charts(truth) if truth.get("estimates") else [],

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 P = ParamSpec("P")
@@ -137,12 +136,6 @@ def new_figure(height: float, width: float = FIGURE_WIDTH) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
-
-
-def say_nothing_to_show(axes: Axes, what: str) -> None:
-    """Say in an empty panel why it is empty."""
-    axes.set_axis_off()
-    axes.text(0.5, 0.5, what, ha="center", va="center", color=MUTED.light, transform=axes.transAxes)
 
 
 def svg(*figures: Figure, name: str, title: str, columns: int = 3) -> str:

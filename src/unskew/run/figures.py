@@ -32,8 +32,6 @@ MOST_VALUES = 20
 """Values that ``metrics.json`` lists, the worst."""
 PARTS = {name: f"{name}_part" for name in ("calibration", "refinement", "discretisation")}
 """The names in ``metrics.json`` of the parts of an estimate's bias."""
-SPREAD_GROUPS = 20
-"""Points of the curve of the spread by propensity."""
 
 
 def data_facts(dataset: Dataset) -> dict[str, Any]:
@@ -90,14 +88,13 @@ def spread_figures(
         return None
     median, p90 = np.quantile(spread, (0.5, 0.9)).tolist()
     mean, relative = float(spread.mean()), float((spread / score).mean())
-    figures = {"mean": mean, "median": median, "p90": p90, "relative": relative}
-    score, spread = score.ravel(), spread.ravel()
-    curve = []
-    for group in np.array_split(np.argsort(score, kind="stable"), min(SPREAD_GROUPS, score.size)):
-        low, middle, high = np.quantile(spread[group], (0.25, 0.5, 0.75)).tolist()
-        of_group = {"propensity": float(score[group].mean()), "low": low, "middle": middle, "high": high}
-        curve.append(of_group)
-    return {"method": propensity.uncertainty.name, **figures, "curve": curve}
+    return {
+        "method": propensity.uncertainty.name,
+        "median": median,
+        "p90": p90,
+        "mean": mean,
+        "relative": relative,
+    }
 
 
 def metrics_on_test(

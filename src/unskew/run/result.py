@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from unskew.base import processes
 from unskew.base.files import ROW_FEATURES, write_json
 from unskew.base.manifest import MODEL_CARD
+from unskew.base.notebook import ShowsItself
 from unskew.data.datasets import Dataset
 from unskew.data.distinct import as_arrow
 from unskew.data.values import as_column
@@ -43,8 +43,8 @@ def main_key(config: Config, models: Mapping[str, Debiaser]) -> str:
     return config.method if config.method in models else f"{config.method}_known"
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, repr=False)
+class Result(ShowsItself):
     """What a run found; ``save`` writes what ``unskew run`` writes."""
 
     config: Config
@@ -72,13 +72,6 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Return the configuration and what ``metrics.json`` holds, as plain values."""
         return {"config": self.config.to_dict(), **self.metrics}
-
-    def _repr_html_(self) -> str:
-        """Show the findings and the report in a notebook."""
-        findings = "".join(f"<li>{html.escape(finding.short)}</li>" for finding in self.findings)
-        page = html.escape(self.report(), quote=True)
-        frame = f'<iframe srcdoc="{page}" style="width:100%;height:40em;border:0" sandbox=""></iframe>'
-        return f"<p><b>{html.escape(self.main)}</b></p><ul>{findings}</ul>{frame}"
 
     @property
     def histories(self) -> dict[str, dict[str, Any]]:

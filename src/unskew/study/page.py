@@ -14,7 +14,6 @@ from unskew.metrics.registry import CONVERSION_METRICS, PROPENSITY_METRICS, metr
 from unskew.report.cost import excess_words
 from unskew.report.numbers import brief, number
 from unskew.report.page import picture, render
-from unskew.report.plots.axes import axis_of
 from unskew.report.plots.dots import Dot, DotChart, DotRow
 from unskew.report.table import Table
 from unskew.study.grid import Row
@@ -97,7 +96,7 @@ def _limits(figure: Figure) -> tuple[float, float]:
 def _chart(summary: StudySummary, name: str, baseline: str) -> DotChart:
     about = CONVERSION_METRICS.get(name) or PROPENSITY_METRICS.get(name) or metric(name)
     scale = SHARE if name == LEVEL else 1.0
-    rows, ends = [], [scale] if about.goal == "one" else []
+    rows = []
     for row, figures in list(summary.rows.items())[:MOST_ROWS]:
         figure = figures.get(name)
         if figure is None:
@@ -106,14 +105,13 @@ def _chart(summary: StudySummary, name: str, baseline: str) -> DotChart:
         if math.isnan(low) and not math.isnan(figure.std):
             low, high = figure.mean - figure.std, figure.mean + figure.std
         value, low, high = scale * figure.mean, scale * low, scale * high
-        ends += [value, low, high]
         called = _called(row, summary)
         text = number(value, 0) if name == LEVEL else brief(value)
         dot = Dot(value, low, high, look=_look(row, baseline))
         rows.append(DotRow(called, (dot,), text))
     title = f"Conversions predicted for {number(SHARE, 0)} that occurred" if name == LEVEL else about.label
     rule = scale if about.goal == "one" else None
-    return DotChart(title, axis_of(ends), tuple(rows), rule=rule, note="" if name == LEVEL else about.advice)
+    return DotChart(title, rows, rule=rule, note="" if name == LEVEL else about.advice)
 
 
 def _look(row: Row, baseline: str) -> str:

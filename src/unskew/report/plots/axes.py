@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
 from unskew.report.numbers import number
-from unskew.report.style import MUTED, PANEL_WIDTH, new_figure, say_nothing_to_show
+from unskew.report.style import INK, MUTED, PANEL_WIDTH, SURFACE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,13 +24,10 @@ LOWEST_SHOWN = 1e-6
 """Probabilities below are drawn at the edge: a weight of a million is beyond any use."""
 LOG_STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
 """Ticks within a decade, the finest first."""
-MOST_TICKS = 7
-LETTER, GAP = 6.2, 7.0
-"""Points that a letter of a tick's label takes, and that lie between two labels."""
-LOGIT_MARGIN = 0.35
-"""Margin of a logit axis at both ends, in units of the logit: a factor 1.4 for small probabilities."""
-MARGIN = 0.08
-"""Margin of a linear axis at both ends, as a share of what it holds."""
+LETTER = 7.0
+"""Points that a letter of a tick's label takes, and half of a gap between two labels."""
+MARGIN = {"linear": 0.08, "log": 0.04, "logit": 0.04}
+"""Margin at both ends of an axis, as a share of what it holds."""
 LABEL_LENGTH, TITLE_LENGTH, UPRIGHT_LENGTH = 44, 42, 24
 """Letters of a line under a panel, over it, and beside it."""
 
@@ -45,66 +41,33 @@ class Axis(NamedTuple):
     label: str = ""
 
 
-def axis_of(values: ArrayLike, label: str = "") -> Axis:
-    """Return a linear axis that holds all finite values, with a margin."""
-    known = np.asarray(values, dtype=np.float64)
+def axis_of(values: ArrayLike, label: str = "", scale: Scale = "linear") -> Axis:
+    """Return an axis that holds all finite values (that its scale can show), with a margin."""
+    known = np.ravel(np.asarray(values, dtype=np.float64))
     known = known[np.isfinite(known)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-    room = MARGIN * (high - low) or 0.1 * abs(high) or 0.1
-    return Axis(low - room, high + room, "linear", label)
+    if scale != "linear":
+        known = known[known > (LOWEST_SHOWN if scale == "logit" else 0.0)]
+    if scale == "logit":
+        known = known[known < 1]
+    bend, back = {"linear": (np.array, float), "log": (np.log, np.exp), "logit": (logit, expit)}[scale]
+    low, high = (bend(known.min()), bend(known.max())) if len(known) else (bend(0.3), bend(0.7))
+    room = MARGIN[scale] * (high - low) or 0.1 * abs(high) or 0.1
+    room = max(room, {"linear": 0.0, "log": 0.05, "logit": 0.35}[scale])
+    return Axis(float(back(low - room)), float(back(high + room)), scale, label)
 
 
-def log_axis_of(values: Array, label: str = "", room: float = 1.05) -> Axis:
-    """Return a logarithmic axis that holds all positive values, with a factor of room at both ends."""
-    known = values[np.isfinite(values) & (values > 0)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.5, 2.0)
-    margin = max((high / low) ** 0.03, room)
-    return Axis(low / margin, high * margin, "log", label)
-
-
-def probability_axis(scale: Scale, *values: Array) -> Axis:
-    """Return an axis of probabilities: linear from 0, or logit."""
-    every = np.concatenate([np.ravel(v) for v in values]) if values else np.empty(0)
-    if scale == "linear":
-        every = every[np.isfinite(every)]
-        most = float(every.max()) if len(every) else 0.0
-        return Axis(0.0, min(1.04, 1.06 * most) if most > 0 else 1.04)
-    inner = every[(every > LOWEST_SHOWN) & (every < 1)]
-    if not len(inner):
-        return Axis(0.001, 0.999, "logit")
-    low = float(expit(logit(inner.min()) - LOGIT_MARGIN))
-    return Axis(max(low, LOWEST_SHOWN), float(expit(logit(inner.max()) + LOGIT_MARGIN)), "logit")
-
-
-def plain(value: float) -> str:
+def plain(value: float, digits: int = 10) -> str:
     """Return a number without exponent or trailing zeros, for an axis."""
-    if value >= 1000:
+    if abs(value) >= 1000:
         return number(value, 0)
     # Adding 0 makes a zero of a negative zero.
-    return np.format_float_positional(value + 0.0, precision=3, fractional=False, trim="-").replace("-", "−")
+    return np.format_float_positional(round(value, 12) + 0.0, digits, fractional=False, trim="-").replace(
+        "-", "−"
+    )
 
 
-def ticks_of(axis: Axis, room: float, *, upright: bool = False) -> list[tuple[float, str]]:
-    """Return ticks and their labels, no two alike, as many as fit so many points without touching.
-
-    Parameters
-    ----------
-    upright
-        Whether labels stand above each other, where each takes the height of a letter.
-    """
-    named: list[tuple[float, str]] = []
-    for ticks, labels in _choices(axis):
-        centres = np.array([room * share(axis, tick) for tick in ticks])
-        halves = np.array([LETTER if upright else LETTER * len(label) / 2 for label in labels])
-        free = np.diff(centres) - halves[1:] - halves[:-1]
-        named = list(zip(ticks, labels, strict=True))
-        if (free >= (1.0 if upright else GAP)).all():
-            break
-    return named
-
-
-def _choices(axis: Axis) -> Iterator[tuple[list[float], list[str]]]:
-    """Yield ticks with their labels, the finest first."""
+def ticks_of(axis: Axis, room: float, *, upright: bool = False) -> list[float]:
+    """Return as many ticks as have labels that fit so many points without touching."""
     from matplotlib.ticker import MaxNLocator
 
     low, high = axis.low, axis.high
@@ -114,27 +77,23 @@ def _choices(axis: Axis) -> Iterator[tuple[list[float], list[str]]]:
         sets = [np.sort(np.outer(decades, steps).ravel()) for steps in LOG_STEPS]
         sets += [decades[::2], decades[::3]]
     elif axis.scale == "logit":
-        every = np.array(LOGIT_TICKS)
-        every = every[(low <= every) & (every <= high)]
-        sets = [every[::step] for step in (1, 2, 3, 4)]
-    for ticks in sets:
-        inside = ticks[(ticks >= low * 0.999) & (ticks <= high * 1.001)]
-        if 1 < len(inside) <= MOST_TICKS:
-            yield inside.tolist(), [plain(tick) for tick in inside]
-    for about in (5, 4, 3, 2, 1):
-        ticks = np.asarray(MaxNLocator(about, steps=[1, 2, 5, 10], min_n_ticks=1).tick_values(low, high))
-        step = ticks[1] - ticks[0]
-        inside = np.clip(ticks[(ticks >= low - 1e-9 * step) & (ticks <= high + 1e-9 * step)], low, high)
-        decimals = max(0, -int(np.floor(np.log10(step) + 1e-9)))
-        if len(inside):
-            yield inside.tolist(), [number(tick, decimals) for tick in inside]
-
-
-def share(axis: Axis, value: float) -> float:
-    """Return where a value is, from 0 at the lower limit to 1 at the upper; beyond, at the limit."""
-    bent = {"linear": float, "log": np.log, "logit": logit}[axis.scale]
-    low, high = bent(axis.low), bent(axis.high)
-    return float((bent(min(max(value, axis.low), axis.high)) - low) / (high - low))
+        inner = np.array([tick for tick in LOGIT_TICKS if low <= tick <= high])
+        sets = [inner[::step] for step in (1, 2, 3, 4)]
+    bend = {"linear": np.array, "log": np.log, "logit": logit}[axis.scale]
+    least = 1 if axis.scale == "linear" else 2
+    sets += [np.asarray(MaxNLocator(n, steps=[1, 2, 5, 10]).tick_values(low, high)) for n in (5, 4, 3, 2, 1)]
+    ticks: Array = np.empty(0)
+    for some in sets:
+        ticks = some[(some >= low) & (some <= high)]
+        if len(ticks) < least:
+            continue
+        centres = room * (bend(ticks) - bend(low)) / (bend(high) - bend(low))
+        halves = np.array([LETTER if upright else LETTER * (len(plain(tick)) + 1) / 2 for tick in ticks])
+        labels = {plain(tick) for tick in ticks}
+        if len(labels) == len(ticks) and (np.diff(centres) >= halves[1:] + halves[:-1]).all():
+            break
+        least = 1
+    return [float(tick) for tick in ticks]
 
 
 def set_axis(axes: Axes, which: Literal["x", "y"], axis: Axis, room: float | None = None) -> None:
@@ -149,7 +108,24 @@ def set_axis(axes: Axes, which: Literal["x", "y"], axis: Axis, room: float | Non
         ticks = ticks_of(axis, 60 * height, upright=True)
     side = axes.xaxis if which == "x" else axes.yaxis
     side.set_ticks([], minor=True)
-    side.set_ticks([tick for tick, _ in ticks], [label for _, label in ticks])
+    side.set_ticks(ticks, [plain(tick) for tick in ticks])
+
+
+def rule(axes: Axes, x: float, words: str, *, above: bool = False) -> None:
+    """Draw an upright line, named at its upper end on the side where there is room."""
+    axes.axvline(x, color=INK.light, linewidth=1.0, linestyle="-" if above else (0, (3, 3)), zorder=1.5)
+    share = float(axes.transAxes.inverted().transform(axes.transData.transform((x, axes.get_ylim()[0])))[0])
+    right = share > 0.5
+    axes.annotate(
+        words,
+        (x, 1.0),
+        xycoords=axes.get_xaxis_transform(),
+        xytext=((1 if right else -1) if above else (-4 if right else 4), 2 if above else -2),
+        textcoords="offset points",
+        ha="right" if right else "left",
+        va="bottom" if above else "top",
+        bbox={"facecolor": SURFACE.light, "edgecolor": "none", "pad": 1.0, "alpha": 0.8},
+    )
 
 
 def wrapped(text: str, length: int) -> str:
@@ -168,7 +144,8 @@ def new_panel(title: str, height: float = 3.1) -> tuple[Figure, Axes]:
 def nothing(title: str, why: str) -> Figure:
     """Return a panel that says why it is empty."""
     figure, axes = new_panel(title, 1.2)
-    say_nothing_to_show(axes, why)
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, why, ha="center", va="center", color=MUTED.light, transform=axes.transAxes)
     return figure
 
 

@@ -12,14 +12,14 @@ import numpy as np
 from unskew.report.numbers import brief
 from unskew.report.plots.axes import (
     LABEL_LENGTH,
-    LETTER,
     TITLE_LENGTH,
     Axis,
+    axis_of,
     key_below,
     new_panel,
     nothing,
+    rule,
     set_axis,
-    share,
     wrapped,
 )
 from unskew.report.style import INK, MUTED, SERIES, SURFACE, styled
@@ -28,11 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LONG_NAME = 24
-"""Letters of a name that stands over its row, since there is no room beside it."""
 LONGEST_NAME = 44
-ROW, LANE, NAME = 0.28, 0.14, 0.2
-"""Inches of a row, of each further dot in it, and of a name over it."""
+ROW, LANE = 0.46, 0.14
+"""Inches of a row with its name over it, and of each further dot in it."""
 GROUND = {"facecolor": SURFACE.light, "edgecolor": "none", "pad": 1.0}
 
 
@@ -61,7 +59,7 @@ class Dot(NamedTuple):
 
 
 class DotRow(NamedTuple):
-    """One line: its name, its dots from above, and what stands to the right of them."""
+    """One line: its name, its dots from above, and what stands to the right of the name."""
 
     name: str
     dots: Sequence[Dot]
@@ -72,6 +70,11 @@ class DotRow(NamedTuple):
         """Return the dots that have a value."""
         return [dot for dot in self.dots if not math.isnan(dot.value)]
 
+    @property
+    def height(self) -> float:
+        """Return its inches."""
+        return ROW + LANE * (max(len(self.known), 1) - 1)
+
 
 @dataclass(frozen=True)
 class DotChart:
@@ -79,6 +82,8 @@ class DotChart:
 
     Attributes
     ----------
+    label
+        What the axis shows.
     rule, rule_words
         Where a line is drawn through all rows, and what it is.
     note
@@ -87,91 +92,64 @@ class DotChart:
         What series are called, where a row has several.
     empty
         What is said where no row has a value.
+    axis
+        By default one that holds all values and the rule.
     """
 
     title: str
-    axis: Axis
     rows: Sequence[DotRow]
+    label: str = ""
     rule: float | None = None
     rule_words: str = ""
     note: str = ""
     keys: Mapping[str, str] = field(default_factory=dict)
     empty: str = "undefined"
-
-    @property
-    def names_above(self) -> bool:
-        """Return whether names are so long that they stand over their rows."""
-        return any(len(row.name) > LONG_NAME for row in self.rows)
-
-    @property
-    def below(self) -> str:
-        """Return what stands below the axis."""
-        return "\n".join(wrapped(text, LABEL_LENGTH) for text in (self.axis.label, self.note) if text)
+    axis: Axis | None = None
 
     @styled
     def figure(self) -> Figure:
         """Return the chart as a panel of its own."""
-        if not any(row.known for row in self.rows):
+        dots = [dot for row in self.rows for dot in row.known]
+        if not dots:
             return nothing(self.title, self.empty)
-        lines = len(wrapped(self.title, TITLE_LENGTH).splitlines()), len(self.below.splitlines())
-        around = 0.4 + 0.18 * lines[0] + 0.17 * lines[1]
-        around += 0.22 * bool(self.rule_words) + 0.25 * len(self.keys) ** 0.5
-        figure, axes = new_panel(self.title, around + sum(map(self._height, self.rows)))
-        self._draw(axes)
+        ends = [end for dot in dots for end in (dot.value, dot.low, dot.high, dot.start, *dot.seeds)]
+        axis = self.axis or axis_of([end for end in (*ends, self.rule) if end is not None])
+        below = "\n".join(wrapped(text, LABEL_LENGTH) for text in (self.label, self.note) if text)
+        lines = len(wrapped(self.title, TITLE_LENGTH).splitlines()), len(below.splitlines())
+        around = 0.4 + 0.18 * lines[0] + 0.17 * lines[1] + 0.22 * bool(self.rule_words)
+        around += 0.25 * len(self.keys) ** 0.5
+        figure, axes = new_panel(self.title, around + sum(row.height for row in self.rows))
+        self._draw(axes, axis)
         for look, called in self.keys.items():
             axes.plot([], [], label=called, **SERIES.get(look, SERIES["calibrated"]).line())
         if len(self.keys) < 2:
-            figure.supxlabel(self.below, color=MUTED.light)
-        return key_below(figure, axes, title=self.below)
+            figure.supxlabel(below, color=MUTED.light)
+        return key_below(figure, axes, title=below)
 
-    def _height(self, row: DotRow) -> float:
-        return ROW + LANE * (max(len(row.known), 1) - 1) + self.names_above * NAME
-
-    def _draw(self, axes: Axes) -> None:
+    def _draw(self, axes: Axes, axis: Axis) -> None:
         """Draw the rows from above, in inches."""
-        beside = [0 if self.names_above else len(row.name) + len(row.aside) for row in self.rows]
-        set_axis(axes, "x", self.axis, room=max(270.0 - LETTER * max(beside, default=0), 90.0))
+        set_axis(axes, "x", axis, room=270.0)
+        axes.set_yticks([])
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.grid(axis="y", visible=False)
-        axes.tick_params(axis="y", length=0, labelcolor=INK.light)
-        top, centres = 0.0, []
+        top, across = 0.0, axes.get_yaxis_transform()
+        words: dict[str, Any] = {"va": "center", "transform": across, "bbox": GROUND}
         for row in self.rows:
-            height = self._height(row)
-            centres.append(top + (height + self.names_above * NAME) / 2)
-            self._write_names(axes, row, top, height)
+            name = row.name if len(row.name) <= LONGEST_NAME else f"{row.name[: LONGEST_NAME - 1]}…"
+            axes.text(0.0, top + 0.13, name, color=INK.light, **words)
+            axes.text(1.0, top + 0.13, row.aside, ha="right", color=MUTED.light, **words)
             for number, dot in enumerate(row.known):
-                self._draw_dot(axes, dot, centres[-1] + LANE * (number - (len(row.known) - 1) / 2))
-            top += height
-        axes.set_ylim(max(top, 0.1), 0.0)
-        axes.set_yticks(centres, ["" if self.names_above else row.name for row in self.rows])
+                self._draw_dot(axes, axis, dot, top + 0.33 + LANE * number)
+            top += row.height
+        axes.set_ylim(top, 0.0)
         if self.rule is not None:
-            axes.axvline(self.rule, color=MUTED.light, linewidth=1.2, zorder=1.5)
-            at = share(self.axis, self.rule)
-            align = "left" if at < 0.3 else "right" if at > 0.7 else "center"
-            where: dict[str, Any] = {
-                "xytext": (0, 2),
-                "textcoords": "offset points",
-                "ha": align,
-                "va": "bottom",
-            }
-            axes.annotate(self.rule_words, (self.rule, 1.0), xycoords=axes.get_xaxis_transform(), **where)
-        axes.set_xlabel("")
+            rule(axes, self.rule, self.rule_words, above=True)
 
-    def _write_names(self, axes: Axes, row: DotRow, top: float, height: float) -> None:
-        across = axes.get_yaxis_transform()
-        aside: dict[str, Any] = {"transform": across, "va": "center", "color": MUTED.light}
-        if not self.names_above:
-            axes.text(1.02, top + height / 2, row.aside, ha="left", **aside)
-            return
-        name = row.name if len(row.name) <= LONGEST_NAME else f"{row.name[: LONGEST_NAME - 1]}…"
-        axes.text(0.0, top + 0.13, name, va="center", transform=across, color=INK.light, bbox=GROUND)
-        axes.text(1.0, top + 0.13, row.aside, ha="right", **aside)
-
-    def _draw_dot(self, axes: Axes, dot: Dot, y: float) -> None:
+    def _draw_dot(self, axes: Axes, axis: Axis, dot: Dot, y: float) -> None:
         series = SERIES.get(dot.look, SERIES["calibrated"])
         colour = series.colour.light
         face = colour if dot.filled else SURFACE.light
-        low, high = self.axis.low, self.axis.high
+        low, high = axis.low, axis.high
         look: dict[str, Any]
         if dot.start is not None:
             hatch = "" if dot.filled else "/////"
@@ -185,7 +163,7 @@ class DotChart:
         if low <= dot.value <= high:
             look = {"color": colour, "markerfacecolor": face, "markersize": 6.5, "zorder": 3}
             axes.plot(dot.value, y, series.marker, **look)
-        elif dot.value < low:
-            axes.text(low, y, f"◂ {brief(dot.value, 2)}", ha="left", va="center", bbox=GROUND)
-        else:
-            axes.text(high, y, f"{brief(dot.value, 2)} ▸", ha="right", va="center", bbox=GROUND)
+            return
+        words = f"◂ {brief(dot.value, 2)}" if dot.value < low else f"{brief(dot.value, 2)} ▸"
+        left = dot.value < low
+        axes.text(low if left else high, y, words, ha="left" if left else "right", va="center", bbox=GROUND)

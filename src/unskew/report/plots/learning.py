@@ -13,12 +13,11 @@ from unskew.report.plots.axes import (
     Axis,
     axis_of,
     key_below,
-    log_axis_of,
     new_panel,
     nothing,
+    rule,
     set_axis,
 )
-from unskew.report.plots.scores import rule
 from unskew.report.style import SERIES, styled
 
 if TYPE_CHECKING:
@@ -32,10 +31,7 @@ MAIN_STEP = "prediction"
 
 @styled
 def learning_figures(histories: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
-    """Return panels of each model: the median over seeds as a line, all seeds as a band, the kept epoch.
-
-    Losses of different things have panels of their own: the error that an imputation model predicts and the
-    loss of validation are not on one scale.
+    """Return a panel of each model: the median over seeds as a line, all seeds as a band, the kept epoch.
 
     Parameters
     ----------
@@ -44,29 +40,17 @@ def learning_figures(histories: Mapping[str, Mapping[str, Any]]) -> list[Figure]
     """
     drawn = []
     for name, history in histories.items():
-        model = "Propensity" if name == "propensity" else method_name(name)
-        groups = _groups(history)
-        if not groups:
-            drawn.append(nothing(model, "no losses were kept"))
-        for what, losses in groups.items():
-            title = f"{model}: {what}" if what else model
-            drawn.append(_learning(title, losses, history.get("best_epoch")))
+        title = "Propensity" if name == "propensity" else method_name(name)
+        train = history.get("train") or {}
+        main = train.get(MAIN_STEP) or next(iter(train.values()), None)
+        lines = {"training": _by_epoch(main), "validation": _by_epoch(history.get("validation"))}
+        lines = {label: losses for label, losses in lines.items() if np.isfinite(losses).any()}
+        drawn.append(
+            _learning(title, lines, history.get("best_epoch"))
+            if lines
+            else nothing(title, "no losses were kept")
+        )
     return drawn
-
-
-def _groups(history: Mapping[str, Any]) -> dict[str, dict[str, Array]]:
-    """Return losses that are on one scale, by what they are of."""
-    train = {step: _by_epoch(losses) for step, losses in (history.get("train") or {}).items()}
-    train = {step: losses for step, losses in train.items() if np.isfinite(losses).any()}
-    validation = _by_epoch(history.get("validation"))
-    judged = {"validation": validation} if np.isfinite(validation).any() else {}
-    if len(train) < 2:
-        both = dict(zip(["training"], train.values(), strict=False)) | judged
-        return {"": both} if both else {}
-    groups = {step: {"training": losses} for step, losses in train.items()}
-    if judged:
-        groups.setdefault(MAIN_STEP if MAIN_STEP in groups else "validation", {}).update(judged)
-    return groups
 
 
 def _by_epoch(losses: Any) -> Array:
@@ -82,7 +66,7 @@ def _learning(title: str, lines: Mapping[str, Array], best_epoch: Any) -> Figure
     low, high = float(every.min()), float(every.max())
     figure, axes = new_panel(title, 2.5)
     is_log = low > 0 and high > LOG_ABOVE * low
-    set_axis(axes, "y", log_axis_of(every, "loss (log axis)") if is_log else axis_of([low, high], "loss"))
+    set_axis(axes, "y", axis_of(every, "loss (log axis)", "log") if is_log else axis_of([low, high], "loss"))
     last = max(len(losses) for losses in lines.values())
     set_axis(axes, "x", Axis(1.0, max(float(last), 2.0), "linear", "epoch"))
     for name, losses in lines.items():

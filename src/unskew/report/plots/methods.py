@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unskew.base.plain_text import plain
+from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import differs, excludes_zero
 from unskew.metrics.promise import Promise
 from unskew.metrics.registry import metric, shown_metrics
-from unskew.report.facts import deviation, method_name, method_parts
+from unskew.report.cost import promises
+from unskew.report.facts import LEVEL, deviation, filled, method_name, method_parts, tested_on
 from unskew.report.numbers import brief, number, real, signed, signed_fixed
 from unskew.report.plots.axes import axis_of
 from unskew.report.plots.dots import Dot, DotChart, DotRow
+from unskew.report.plots.scores import RATIO_RANGE, reliability_figures, weights_figure
+from unskew.report.style import svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from unskew.audit.segments import Segment
 
 NOISE = 1.96
 """Half of an interval of 95 %, in standard errors."""
 SAMPLE, CLICKS = "calibrated", "raw"
 """Series of what a random sample says of a candidate, and of what biased clicks say."""
-MOST_FIELDS = 15
-"""Fields that a chart shows, those that matter most."""
+MOST_FIELDS, SEGMENTS_DRAWN = 15, 20
+"""Fields that a chart shows, those that matter most, and segments of an audit."""
 
 
 def metric_charts(
@@ -47,8 +57,7 @@ def metric_charts(
 def _metric_chart(
     methods: Mapping[str, Any], name: str, rails: Mapping[str, Mapping[str, float]]
 ) -> DotChart:
-    about = metric(name)
-    rows, ends = [], [1.0] if about.goal == "one" else []
+    about, rows = metric(name), []
     for key, of in methods.items():
         summary = of.get(name) or {}
         seeds = np.array([real(value) for value in summary.get("seeds", [])])
@@ -60,26 +69,23 @@ def _metric_chart(
         low, high = (real(summary.get(end)) for end in ("low", "high"))
         if not (np.isfinite(low) and np.isfinite(high)):
             low = high = mean
-        ends += [low, high, *seeds]
         dot = Dot(mean, low, high, method_parts(key)[1], seeds=tuple(seeds) if len(seeds) > 1 else ())
         rows.append(DotRow(method_name(key), (dot,), brief(mean)))
     known = about.rails(rails)
     between = [f"{end} {brief(known[end])}" for end in ("random", "oracle") if known.get(end) is not None]
     note = about.advice or " · ".join(between)
-    rule = 1.0 if about.goal == "one" else None
-    return DotChart(about.label, axis_of(ends), rows, rule=rule, note=note)
+    return DotChart(about.label, rows, rule=1.0 if about.goal == "one" else None, note=note)
 
 
 def predicted_chart(promised: Mapping[str, Promise], came: float, where: str) -> DotChart:
     """Return the conversions that each method predicts, with 95 % intervals, beside those that occurred."""
-    rows, ends = [], [came]
+    rows = []
     for key, each in promised.items():
         low, high = (came + excess for excess in (each.excess_low, each.excess_high))
-        ends += [each.promised, low, high]
         dot = Dot(each.promised, low, high, look=method_parts(key)[1])
         rows.append(DotRow(method_name(key), (dot,), number(each.promised, 0)))
     title, words = f"Conversions predicted on {where}", f"{number(came, 0)} occurred"
-    return DotChart(title, axis_of(ends, "conversions"), rows, rule=came, rule_words=words)
+    return DotChart(title, rows, "conversions", rule=came, rule_words=words)
 
 
 def difference_charts(comparison: Mapping[str, Any], methods: Mapping[str, Any]) -> list[DotChart]:
@@ -100,20 +106,19 @@ def difference_charts(comparison: Mapping[str, Any], methods: Mapping[str, Any])
     charts = []
     for title, level in (("Level", True), ("Ranking", False)):
         names = [name for name in chosen if metric(name).level == level]
-        rows, ends = [], [0.0]
+        rows = []
         for name in names:
             scale = metric(name).gain(100 / (_scale(methods, name) or np.nan))
             dots = []
             for key, tested in ((key, of[name]) for key, of in comparison.items() if name in of):
                 value = scale * real(tested.get("difference"))
                 low, high = sorted(scale * real(tested.get(end)) for end in ("low", "high"))
-                ends += [value, low, high]
                 dots.append(Dot(value, low, high, look=method_parts(key)[1], filled=differs(tested)))
             rows.append(DotRow(metric(name).label, tuple(dots)))
         label = "difference from the naive model in %: left is worse, right is better"
         keys = {method_parts(key)[1]: method_name(key) for key in comparison}
         if names:
-            charts.append(DotChart(title, axis_of(ends, label), rows, rule=0.0, keys=keys))
+            charts.append(DotChart(title, rows, label, rule=0.0, keys=keys))
     return charts
 
 
@@ -140,21 +145,19 @@ def truth_charts(truth: Mapping[str, Any]) -> list[DotChart]:
 
 def estimates_chart(truth: Mapping[str, Any]) -> DotChart:
     """Return estimates with intervals, and the ideal loss as a line."""
-    ideal = real(truth.get("ideal_loss"))
-    rows, ends = [], [ideal]
+    ideal, rows = real(truth.get("ideal_loss")), []
     for key, of in truth.get("estimates", {}).items():
         value, half = real(of.get("estimate")), NOISE * real(of.get("standard_error"))
-        ends += [value, value - half, value + half]
         dot = Dot(value, value - half, value + half, look=method_parts(key)[1])
         rows.append(DotRow(method_name(key), (dot,), brief(value)))
-    axis = axis_of(ends, "loss over all pairs, as estimated from the clicked ones")
+    label = "loss over all pairs, as estimated from the clicked ones"
     rule = ideal if np.isfinite(ideal) else None
-    return DotChart("Estimates of the loss", axis, rows, rule=rule, rule_words=f"truth {brief(ideal)}")
+    return DotChart("Estimates of the loss", rows, label, rule=rule, rule_words=f"truth {brief(ideal)}")
 
 
 def _bias_chart(estimates: Mapping[str, Any]) -> DotChart:
     """Return both parts of each deviation as bars, and their sum as a marker."""
-    rows, ends = [], [0.0]
+    rows = []
     for key, of in estimates.items():
         look, total = method_parts(key)[1], deviation(of)
         calibration, refinement = (deviation(of, f"{name}_part") for name in ("calibration", "refinement"))
@@ -163,11 +166,10 @@ def _bias_chart(estimates: Mapping[str, Any]) -> DotChart:
             Dot(total, look="naive"),
             Dot(refinement, look=look, filled=False, start=0.0),
         )
-        ends += [dot.value for dot in dots]
         rows.append(DotRow(method_name(key), dots, signed(total)))
-    axis = axis_of(ends, "estimate − truth, on average (right: too high)")
+    label = "estimate − truth, on average (right: too high)"
     note = "upper bar, filled: calibration part; lower bar, hatched: refinement part; marker: sum"
-    return DotChart("How far off on average, and why", axis, rows, rule=0.0, note=note)
+    return DotChart("How far off on average, and why", rows, label, rule=0.0, note=note)
 
 
 def search_chart(search: Mapping[str, Any]) -> DotChart:
@@ -179,7 +181,7 @@ def search_chart(search: Mapping[str, Any]) -> DotChart:
     search
         ``"search"`` of ``metrics.json``.
     """
-    rows, ends = [], [0.0]
+    rows = []
     for each in search["judged"]:
         dots = []
         if each["combined"] is not None:
@@ -187,7 +189,6 @@ def search_chart(search: Mapping[str, Any]) -> DotChart:
             dots.append((SAMPLE, each["combined"], each["combined"] - half, each["combined"] + half))
         if each["biased"] is not None:
             dots.append((CLICKS, each["biased"], each["range_low"], each["range_high"]))
-        ends += [end for dot in dots for end in dot[2:]]
         names = search.get("shipped", [search["chosen"]])
         role = "shipped" if len(names) == 1 else "in the mean that is shipped"
         name = f"{each['name']} ({role})" if each["name"] in names else each["name"]
@@ -197,7 +198,7 @@ def search_chart(search: Mapping[str, Any]) -> DotChart:
         rows.append(DotRow(name, drawn, signed(dots[0][1]) if dots else ""))
     label = f"{metric(search['criterion']).label} ahead of the {search['baseline']} ensemble"
     keys = {SAMPLE: "random sample, helped by clicks (95 %)", CLICKS: "biased clicks alone (range over Γ)"}
-    return DotChart("Candidates", axis_of(ends, label), rows, rule=0.0, keys=keys)
+    return DotChart("Candidates", rows, label, rule=0.0, keys=keys)
 
 
 def fields_charts(importances: Mapping[str, Mapping[str, Any]]) -> list[DotChart]:
@@ -210,13 +211,75 @@ def fields_charts(importances: Mapping[str, Mapping[str, Any]]) -> list[DotChart
     """
     charts = []
     for title, importance in importances.items():
-        fields = importance["fields"][:MOST_FIELDS]
-        ends = [0.0, *(each["auc"][end] for each in fields for end in ("low", "high"))]
         rows = []
-        for each in fields:
+        for each in importance["fields"][:MOST_FIELDS]:
             loss = each["auc"]
             dot = Dot(loss["mean"], loss["low"], loss["high"], filled=excludes_zero(loss))
             rows.append(DotRow(plain(each["field"]), (dot,), signed_fixed(loss["mean"])))
-        axis = axis_of(ends, "AUC lost when the field is permuted")
-        charts.append(DotChart(title, axis, rows, rule=0.0, empty="too few rows to tell"))
+        label = "AUC lost when the field is permuted"
+        charts.append(DotChart(title, rows, label, rule=0.0, empty="too few rows to tell"))
     return charts
+
+
+def segments_chart(segments: Sequence[Segment], clear: Sequence[bool]) -> DotChart:
+    """Return the mean of o/p of each segment with its 95 % interval, the first at the top; 1 is right.
+
+    Parameters
+    ----------
+    segments
+        At most :data:`SEGMENTS_DRAWN` of them are drawn. What is beyond the axis becomes an arrow.
+    clear
+        Whether each is off beyond chance and tolerance: a filled marker.
+    """
+    shown = list(zip(segments, clear, strict=True))[:SEGMENTS_DRAWN]
+    ends = np.clip([end for segment, _ in shown for end in (segment.low, segment.high)], *RATIO_RANGE)
+    label = "sum of weights ÷ rows (log axis): left of 1 the scores are overstated, right of it understated"
+    rows = []
+    for segment, is_clear in shown:
+        dot = Dot(segment.mean_outcome_over_score, segment.low, segment.high, look="raw", filled=is_clear)
+        error = segment.rows * segment.wce_debiased
+        aside = number(error, 0) if math.isfinite(error) else "∞"
+        rows.append(DotRow(plain(f"{segment.column} = {segment.value}"), (dot,), aside))
+    axis = axis_of([0.8, 1.25, *ends], scale="log")
+    return DotChart("", rows, label, rule=1.0, rule_words="right", axis=axis)
+
+
+def overview_figures(
+    *, metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]
+) -> list[Figure]:
+    """Return reliability before and after, and the level and the order of the models; without a test set,
+    the estimates beside the truth, or else the weights.
+
+    Parameters
+    ----------
+    metrics
+        The dictionary of ``metrics.json``.
+    sketches
+        Held-out scores against clicks, ``"raw"`` and ``"calibrated"``.
+
+    Examples
+    --------
+    >>> sketch = CalibrationSketch.of(score=[0.1, 0.2, 0.4, 0.6], outcome=[0, 0, 1, 1])
+    >>> len(overview_figures(metrics={}, sketches={"raw": sketch}))
+    2
+    """
+    methods, rails = filled(metrics.get("methods")), metrics.get("rails")
+    predicted, truth = promises(metrics), metrics.get("truth") or {}
+    charts = []
+    if predicted:
+        came = next(iter(predicted.values())).came
+        charts.append(predicted_chart(predicted, came, tested_on(metrics)))
+    elif any(LEVEL in of for of in methods.values()):
+        charts += metric_charts(methods, rails, metrics=[LEVEL])
+    if any("auc" in of for of in methods.values()):
+        charts += metric_charts(methods, rails, metrics=["auc"])
+    if truth.get("estimates") and not charts:
+        charts.append(estimates_chart(truth))
+    others = [chart.figure() for chart in charts] or [weights_figure(sketches)]
+    return [*reliability_figures(sketches)[1:], *others]
+
+
+def overview_svg(*, metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]) -> str:
+    """Return the overview as an SVG file."""
+    title = "Reliability of the propensities before and after calibration, and what debiasing changed"
+    return svg(*overview_figures(metrics=metrics, sketches=sketches), name="overview", title=title)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unskew.metrics.registry import metric as registered
-from unskew.report.plots.axes import log_axis_of, set_axis
+from unskew.report.plots.axes import axis_of, set_axis
 from unskew.report.style import MUTED, SERIES, new_figure, styled, svg
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def plan_figure(plan: Mapping[str, Any]) -> Figure:
             beside: dict[str, Any] = {"xytext": (6, 6), "textcoords": "offset points", "color": MUTED.light}
             axes.annotate(f"{needed:,.0f}", (needed, difference), **beside)
         axes.plot(sizes, detectable, color=SERIES["calibrated"].colour.light, linewidth=1.6)
-        set_axis(axes, "x", log_axis_of(sizes, "random impressions (log axis)"))
-        set_axis(axes, "y", log_axis_of(np.concatenate(shown), "least detectable difference (log axis)"))
+        set_axis(axes, "x", axis_of(sizes, "random impressions (log axis)", "log"))
+        set_axis(axes, "y", axis_of(np.concatenate(shown), "least detectable difference (log axis)", "log"))
     return figure
 
 

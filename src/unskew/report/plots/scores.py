@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,16 +19,16 @@ from unskew.report.plots.axes import (
     UPRIGHT_LENGTH,
     Axis,
     Scale,
+    axis_of,
     key_below,
-    log_axis_of,
     new_panel,
     nothing,
     plain,
-    probability_axis,
+    rule,
     set_axis,
     wrapped,
 )
-from unskew.report.style import INK, MUTED, SERIES, SURFACE, styled
+from unskew.report.style import MUTED, SERIES, SURFACE, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,8 +45,6 @@ CURVE_BINS = 20
 HISTOGRAM_BINS = 40
 RATIO_RANGE = (0.1, 10.0)
 """Ratios beyond are drawn at the edge: whether weights are off by 10 or by 1,000 is no longer a matter."""
-SPREAD_ROOM = 1.3
-"""A factor between the outermost values of a spread and the ends of an axis."""
 
 
 def reaching(sketches: Sketches) -> list[str]:
@@ -95,7 +93,9 @@ def reliability_figures(
 def reliability_axis(sketches: Sketches, scale: Scale) -> Axis:
     """Return an axis that holds all curves."""
     curves = _curves(sketches, CURVE_BINS).values()
-    return probability_axis(scale, *(values for curve in curves for values in (curve.score, curve.frequency)))
+    shown = [value for curve in curves for values in (curve.score, curve.frequency) for value in values]
+    axis = axis_of(shown, scale=scale)
+    return axis if scale == "logit" else Axis(0.0, min(max(axis.high, 0.01), 1.04))
 
 
 def draw_reliability(axes: Axes, sketches: Sketches, axis: Axis) -> None:
@@ -167,7 +167,7 @@ def weights_figure(sketches: Sketches, *, rows: str = "rows") -> Figure:
     ends = np.concatenate([v[np.isfinite(v)] for c in curves.values() for v in (c.low, c.high)])
     low = max(RATIO_RANGE[0], 0.9 * min(ends.min(initial=0.8), 0.8))
     high = min(RATIO_RANGE[1], 1.1 * max(ends.max(initial=1.25), 1.25))
-    set_axis(axes, "x", log_axis_of(scores, "score p (log axis)"))
+    set_axis(axes, "x", axis_of(scores, "score p (log axis)", "log"))
     set_axis(axes, "y", Axis(low, high, "log", f"sum of weights ÷ {rows}"))
     axes.axhline(1.0, color=MUTED.light, linewidth=0.9, zorder=1)
     for name, curve in curves.items():
@@ -192,11 +192,11 @@ def histogram_figures(
     titles = f"Scores of all {rows}", f"Weights of the {of} {rows}"
     drawn = [nothing(titles[0], NO_SCORES), nothing(titles[1], f"no {of} {rows}")]
     if scores:
-        clip = None if p_min is None else (p_min, f"p_min {plain(p_min)}")
+        clip = None if p_min is None else (p_min, f"p_min {plain(p_min, 3)}")
         labels = "score p (log axis)", f"share of {rows} in %"
         drawn[0] = _histogram(titles[0], scores, labels, clip, shares=True)
     if weights:
-        clip = (1 / p_min, f"clip {plain(1 / p_min)}") if p_min else None
+        clip = (1 / p_min, f"clip {plain(1 / p_min, 3)}") if p_min else None
         labels = "weight 1/p (log axis)", f"{of} {rows} (log axis)"
         drawn[1] = _histogram(titles[1], weights, labels, clip)
     return drawn
@@ -237,55 +237,8 @@ def _histogram(
     return key_below(figure, axes)
 
 
-def rule(axes: Axes, x: float, words: str) -> None:
-    """Draw a dashed upright line, named at its upper end on the side where there is room."""
-    axes.axvline(x, color=INK.light, linewidth=1.0, linestyle=(0, (3, 3)))
-    place = float(axes.transAxes.inverted().transform(axes.transData.transform((x, axes.get_ylim()[0])))[0])
-    axes.annotate(
-        words,
-        (x, 1.0),
-        xycoords=axes.get_xaxis_transform(),
-        xytext=(-4 if place > 0.5 else 4, -2),
-        textcoords="offset points",
-        ha="right" if place > 0.5 else "left",
-        va="top",
-        bbox={"facecolor": SURFACE.light, "edgecolor": "none", "pad": 1.0, "alpha": 0.8},
-    )
-
-
 def _weights_of(sketch: CalibrationSketch) -> tuple[Array, Array]:
     cells = cells_of(sketch)
     cells = cells.take((cells.positive > 0) & (cells.score > 0))
     inverse = np.minimum(cells.inverse_sum / cells.positive, 1 / LOWEST_SHOWN)
     return inverse, cells.rows[:, 1].astype(np.float64)
-
-
-@styled
-def spread_figure(curve: Sequence[Mapping[str, float]]) -> Figure:
-    """Return the standard deviation over members or passes by propensity: the median and the quartiles of a
-    group, beside what 10 % and all of the propensity would be.
-
-    Parameters
-    ----------
-    curve
-        Groups of rows: ``"propensity"`` (their mean), and ``"low"``, ``"middle"``, ``"high"``, the quartiles
-        of their spread.
-    """
-    title = "How far members disagree"
-    values = {key: np.array([each[key] for each in curve]) for key in ("propensity", "low", "middle", "high")}
-    shown = values["middle"] > 0 if len(curve) else np.zeros(0, dtype=bool)
-    if not shown.any():
-        return nothing(title, "members do not disagree")
-    p, low, middle, high = (np.maximum(each[shown], LOWEST_SHOWN) for each in values.values())
-    least, most = min(low.min(), 0.1 * p.min()), max(high.max(), p.max())
-    x = Axis(float(p.min()) / SPREAD_ROOM, float(p.max()) * SPREAD_ROOM, "log", "raw propensity p (log axis)")
-    y = Axis(float(least) / SPREAD_ROOM, float(most) * SPREAD_ROOM, "log", "deviation (log axis)")
-    figure, axes = new_panel(title, 3.5)
-    set_axis(axes, "x", x)
-    set_axis(axes, "y", y)
-    ends, look = np.array([p.min(), p.max()]), SERIES["raw"]
-    for share, words, dashes in ((1.0, "all of p", (0, (3, 3))), (0.1, "10 % of p", (0, (1, 2)))):
-        axes.plot(ends, share * ends, color=INK.light, linewidth=1.0, linestyle=dashes, label=words)
-    axes.fill_between(p, low, high, color=look.colour.light, alpha=0.18, linewidth=0)
-    axes.plot(p, middle, label="median and quartiles", **look.line())
-    return key_below(figure, axes)
