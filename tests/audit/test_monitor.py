@@ -338,8 +338,8 @@ def test_other_columns_than_the_stores_are_refused(tmp_path):
     file = write(tmp_path, "a.parquet", rows_of(0))
     add(tmp_path / "store", file, settings=settings(), as_of=LATE)
     for changed, message in (
-        ({"roles": Roles("p", "clicked")}, "--segment country, not \\(none\\)"),
-        ({"by": By("shown_at", "week")}, "--by day, not week"),
+        ({"roles": Roles("p", "clicked")}, "--segments country, not \\(none\\)"),
+        ({"by": By("shown_at", "week")}, "--by day --time shown_at, not week"),
         ({"maturity": "7d"}, "--maturity \\(none\\), not 7d"),
     ):
         with pytest.raises(ParameterError, match=message):

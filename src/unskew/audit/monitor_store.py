@@ -8,7 +8,7 @@ of a file takes the place of the older. The file is replaced as a whole, under a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -93,14 +93,6 @@ class CountedSource:
 
 
 @dataclass(frozen=True, eq=False)
-class Addition:
-    """A file to be added, and its cells: with no ``source`` in closed periods, its own in open ones."""
-
-    source: CountedSource
-    cells: Cells
-
-
-@dataclass(frozen=True, eq=False)
 class MonitorStore:
     """What a store of counts holds."""
 
@@ -150,7 +142,7 @@ class MonitorStore:
         return cls(path, MonitorSettings.from_dict(header["settings"]), sources, cells)
 
     def save(self) -> None:
-        """Write the store; its folder is locked (:func:`locked_for_long`)."""
+        """Write the store; its folder is locked (:func:`locked`)."""
         header = {
             "format": FORMAT,
             **{name: getattr(self.cells.grid, name) for name in RESOLUTION},
@@ -166,14 +158,6 @@ class MonitorStore:
         """Return the query that counts a table as this store counts files."""
         return cells_query(table, **asdict(self.settings.roles), by=self.settings.by, dialect=dialect)
 
-    def source(self, name: str) -> CountedSource | None:
-        """A file that was added under this name."""
-        return next((source for source in self.sources if source.name == name), None)
-
-    def with_digest(self, digest: str) -> CountedSource | None:
-        """A file that was added with this content."""
-        return next((source for source in self.sources if source.digest == digest), None)
-
     def values(self, column: str) -> list[str]:
         """Return the values of a segment's column."""
         return sorted({key.value for key in self.cells.keys if key.segment == column})
@@ -187,34 +171,12 @@ class MonitorStore:
 
     def closed_of(self, name: str) -> frozenset[str]:
         """Periods of a file that are closed: nothing of it is added to them again."""
-        known = self.source(name)
-        if known is None:
-            return frozenset()
-        as_of = np.datetime64(known.as_of)
-        return frozenset(each for each in known.periods if self.settings.is_closed(each, as_of))
-
-    def extended(self, additions: Sequence[Addition], *, latest: bool) -> MonitorStore:
-        """Return the store with further files: they replace their open periods; all else is added up."""
-        sources = {source.name: source for source in self.sources}
-        replaced: set[tuple[str, str]] = set()
-        dropped: set[str] = set()
-        if latest:
-            dropped = {period for each in additions for period in each.source.periods}
-            sources = {
-                name: replace(each, periods=tuple(p for p in each.periods if p not in dropped))
-                for name, each in sources.items()
-            }
-        for each in additions:
-            name, fresh = each.source.name, each.source.periods
-            replaced |= {(period, name) for period in fresh}
-            earlier = sources[name].periods if name in sources else ()
-            sources[name] = replace(each.source, periods=tuple(sorted({*fresh, *earlier})))
-        cells = self.cells.select(
-            lambda key: key.period not in dropped and (key.period, key.source) not in replaced
+        return frozenset(
+            period
+            for source in self.sources
+            for period in source.periods
+            if source.name == name and self.settings.is_closed(period, np.datetime64(source.as_of))
         )
-        for each in additions:
-            cells.add(each.cells)
-        return replace(self, cells=cells, sources=tuple(sources.values()))
 
     def seen_again(self, name: str, as_of: np.datetime64) -> MonitorStore:
         """Return the store where a file's content is known to be that of a later time: more may be closed."""
@@ -232,10 +194,9 @@ class MonitorStore:
 
 
 @contextmanager
-def locked_for_long(path: Path) -> Iterator[None]:
-    """The folder of a store for this process alone, while the store is read, extended and replaced."""
-    folder = real(path).parent
-    lock = Lock(folder)
+def locked(path: Path) -> Iterator[None]:
+    """Keep the folder of a store for this process alone, while the store is read again and replaced."""
+    lock = Lock(real(path).parent)
     try:
         if lock.take(seconds=LOCK_SECONDS) is False:
             raise DataError(
@@ -249,31 +210,17 @@ def locked_for_long(path: Path) -> Iterator[None]:
 
 
 def require_same(known: MonitorSettings, given: MonitorSettings, path: Path) -> None:
-    """An error for the first setting that differs from the store's."""
-    one, other = (_flat(each) for each in (known, given))
-    for name, value in one.items():
-        if other[name] != value:
+    """Raise an error for the first setting that differs from the store's."""
+    one, other = ({**asdict(each.roles), **asdict(each)} for each in (known, given))
+    for name in ("score", "outcome", "weight", "segments", "by", "zone", "maturity"):
+        if one[name] != other[name]:
             raise ParameterError(
-                f"the store {path} was made with {name} {_shown(value)}, not {_shown(other[name])}",
+                f"the store {path} was made with --{name} {_shown(one[name])}, not {_shown(other[name])}",
                 remedy="leave it out, or make another store",
             )
 
 
-def _flat(settings: MonitorSettings) -> dict[str, Any]:
-    roles, by = settings.roles, settings.by
-    return {
-        "--score": roles.score,
-        "--outcome": roles.outcome,
-        "--weight": roles.weight,
-        "--segment": roles.segments,
-        "--by": by.unit or by.column,
-        "--time": by.column if by.unit else None,
-        "--zone": settings.zone,
-        "--maturity": settings.maturity,
-    }
-
-
 def _shown(value: Any) -> str:
-    if not value:
-        return "(none)"
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
+    if isinstance(value, dict):
+        return (value["unit"] and f"{value['unit']} --time {value['column']}") or value["column"]
+    return ", ".join(value) if isinstance(value, tuple) and value else str(value or "(none)")

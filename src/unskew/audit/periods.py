@@ -105,7 +105,8 @@ class PeriodCodes:
             number = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
             names = [str(value) for value in encoded.dictionary.to_pylist()]
         else:
-            number, names = _cut(*self._local(column), self.by.unit)
+            times = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+            number, names = _cut(*self._local(times), self.by.unit)
         return np.asarray(np.array([self._code(name) for name in names], dtype=np.int64)[number])
 
     def label_of(self, period: str) -> str:

@@ -20,7 +20,7 @@ from unskew.data.source import read_table
 from unskew.data.stream import FileBatch, Roles, located, number_columns, stream, tracked
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.cell_sums import both
-from unskew.metrics.cells import COUNTS, RESOLUTION, SUMS, Cells, Key
+from unskew.metrics.cells import COUNTS, RESOLUTION, SUMS, Cells, Key, count
 from unskew.metrics.chunks import Names
 from unskew.metrics.score_cells import cells_of
 
@@ -90,11 +90,10 @@ def read(
         columns = number_columns(batch, roles.numbers)
         weights.require(columns[-1], batch)
         fold = fold_of_rows(batch.start, len(columns[0]), folds, seed)
-        with located(batch):
-            cells.update(*columns, key=fold, first_row=batch.first_row, names=names_of(roles))
         codes = [values[column].codes(batch.record.column(column)) for column in values]
-        for column, code in zip(values, codes, strict=True):
-            segments[column].update(*columns, key=code)
+        tables: list[tuple[Cells, Any]] = [(cells, fold), *zip(segments.values(), codes, strict=True)]
+        with located(batch):
+            count(tables, *columns, first_row=batch.first_row, names=names_of(roles))
         if sample is not None:
             sample.add(batch.start, columns, codes)
     sketches = [cells.sketch(key) for key in cells.keys]

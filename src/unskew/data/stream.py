@@ -120,7 +120,7 @@ def stream(
         Those of which the type is checked, and which a CSV file gives as float64 (or boolean); its others
         are text as it stands there.
     text
-        Those that must hold one value a row.
+        Those that must hold one value a row. Text of a Parquet file comes as a dictionary and its codes.
     types
         Of columns of CSV files, by file.
     """
@@ -400,7 +400,7 @@ def _batches(
         elif isinstance(file, Path) and file.name.lower().endswith(places.ARROW_SUFFIXES):
             yield from _arrow_batches(file, named)
         else:
-            yield from _parquet_batches(file, named, schema)
+            yield from _parquet_batches(file, named, schema, text)
 
 
 def _arrow_batches(file: Path, columns: Sequence[str] | None) -> Iterator[tuple[RecordBatch, float]]:
@@ -421,13 +421,16 @@ def _arrow_batches(file: Path, columns: Sequence[str] | None) -> Iterator[tuple[
 
 
 def _parquet_batches(
-    file: Path | FileElsewhere, columns: Sequence[str] | None, schema: ArrowSchema
+    file: Path | FileElsewhere, columns: Sequence[str] | None, schema: ArrowSchema, text: Sequence[str]
 ) -> Iterator[tuple[RecordBatch, float]]:
+    coded = [name for name in text if schema.field(name).type in (pa.string(), pa.large_string())]
     read = list(schema) if columns is None else [schema.field(name) for name in columns]
     buffer = max(min(BUFFER_BYTES, BATCH_BYTES // max(len(read), 1)), 1)
     with (
         opened(file) as source,
-        pa.parquet.ParquetFile(source, pre_buffer=False, buffer_size=buffer) as parquet,
+        pa.parquet.ParquetFile(
+            source, pre_buffer=False, buffer_size=buffer, read_dictionary=coded
+        ) as parquet,
     ):
         rows, done = parquet.metadata.num_rows, 0
         for record in joined(parquet.iter_batches(_piece_rows(read, parquet.metadata), columns=columns)):

@@ -6,7 +6,7 @@ rows are, with equal counts. What the cells of a score are is in ``sketch_grid``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -39,6 +39,9 @@ REFUSED = {
     -7: ("null times", "drop these rows or fill in the times"),
 }
 """Cells into which the query puts rows with a bad value: what they are and what to do about them."""
+
+MOST_DENSE = 1 << 20
+"""Codes up to here are counted in an array of all of them: 59 MB."""
 
 MOST_PENDING = 1 << 19
 """Sums that wait before they are added to the others: some 30 MB."""
@@ -105,15 +108,7 @@ class Cells:
         key
             The number of each row's key; by default all rows have the first.
         """
-        fresh, start = self._like(self.keys), 0
-        for chunk in chunks(score, outcome, weight, first_row=first_row, names=names):
-            stop = start + len(chunk.score)
-            code = self.grid.ids(chunk.score)
-            if key is not None:
-                code += key[start:stop].astype(np.int64) * self.grid.size
-            fresh._append(*added_up(2 * code + chunk.clicked, values_of(chunk)))
-            start = stop
-        self._append(*fresh._entries())
+        count([(self, key)], score, outcome, weight, first_row=first_row, names=names)
 
     def add(self, other: Cells) -> Self:
         """Add the rows of other cells of the same grid."""
@@ -132,14 +127,14 @@ class Cells:
         """Return cells with other keys, sorted, and added up where two have one name."""
         names = [rename(key) for key in self.keys]
         number = {key: place for place, key in enumerate(sorted(set(names)))}
-        renamed = self._like(number)
+        renamed = self.like(number)
         renamed._append_renumbered(self, np.array([number[key] for key in names], dtype=np.int64))
         return renamed
 
     def select(self, wanted: Callable[[Key], bool]) -> Cells:
         """Return the cells of the keys that are wanted."""
         chosen = np.array([wanted(key) for key in self.keys], dtype=bool)
-        selected = self._like(key for key, is_chosen in zip(self.keys, chosen, strict=True) if is_chosen)
+        selected = self.like(key for key, is_chosen in zip(self.keys, chosen, strict=True) if is_chosen)
         selected._append_renumbered(self, np.where(chosen, np.cumsum(chosen) - 1, -1))
         return selected
 
@@ -254,7 +249,8 @@ class Cells:
                     remedy="make all cells with one query; unskew monitor needs one with --by",
                 )
 
-    def _like(self, keys: Iterable[Key]) -> Cells:
+    def like(self, keys: Iterable[Key]) -> Cells:
+        """Return empty cells of the same grid."""
         return Cells(keys, bins=self.grid.bins, mantissa_bits=self.grid.mantissa_bits)
 
     def _append_renumbered(self, other: Cells, number: Codes) -> None:
@@ -281,6 +277,65 @@ class Cells:
             self._parts = [added_up(code, sums)]
             self._pending = 0
         return self._parts[0]
+
+
+def count(
+    tables: Sequence[tuple[Cells, NDArray[np.integer[Any]] | None]],
+    score: Any,
+    outcome: Any,
+    weight: Any = None,
+    *,
+    first_row: int = 0,
+    names: Names = DEFAULT_NAMES,
+) -> None:
+    """Count rows in several tables in one pass, each by its own number of each row's key.
+
+    A bad value is an error, and nothing is added. The tables may have different grids.
+    """
+    counters = [_Counter(cells, key) for cells, key in tables]
+    start = 0
+    for chunk in chunks(score, outcome, weight, first_row=first_row, names=names):
+        values = values_of(chunk)
+        finest = tables[0][0].grid
+        cell = finest.ids(chunk.score)
+        for counter in counters:
+            grid = counter.cells.grid
+            own = cell if grid is finest else grid.ids(chunk.score, within=(finest, cell))
+            counter.add(own, slice(start, start + len(cell)), chunk.clicked, values)
+        start += len(cell)
+    for counter in counters:
+        counter.finish()
+
+
+class _Counter:
+    """The sums of one call of :func:`count`: in an array of all codes where these are few, else sorted."""
+
+    def __init__(self, cells: Cells, key: NDArray[np.integer[Any]] | None) -> None:
+        self.cells, self.key = cells, key
+        keys = 1 if key is None else int(key.max(initial=0)) + 1
+        codes = 2 * cells.grid.size * keys
+        self.dense = np.zeros((len(SUMS), codes)) if codes <= MOST_DENSE else None
+        self.parts = cells.like(cells.keys)
+
+    def add(
+        self, cell: Codes, rows: slice, clicked: NDArray[np.bool_], values: Sequence[Array | None]
+    ) -> None:
+        code = 2 * cell
+        code += clicked
+        if self.key is not None:
+            code += self.key[rows].astype(np.int64) * (2 * self.cells.grid.size)
+        if self.dense is None:
+            self.parts._append(*added_up(code, values))
+            return
+        counted = np.bincount(code, minlength=self.dense.shape[1])
+        for total, added in zip(self.dense, values, strict=True):
+            total += counted if added is None else np.bincount(code, added, len(counted))
+
+    def finish(self) -> None:
+        if self.dense is not None:
+            code = np.flatnonzero(self.dense[0])
+            self.parts._append(code, self.dense[:, code])
+        self.cells._append(*self.parts._entries())
 
 
 KEY_TYPES = {

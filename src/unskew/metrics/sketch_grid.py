@@ -43,7 +43,7 @@ class SketchGrid:
     """Where scores fall.
 
     ``left_bin`` and ``right_bin`` give the equal-width bin of each id; ``octave`` its factor of two of the
-    score, from 1 on: 0 for a score of 0, :data:`OCTAVES` − 1 for a score of 1.
+    score, from 1 on: 0 for a score of 0, :data:`OCTAVES` − 1 for a score of 1; ``least`` its least score.
     """
 
     bins: int
@@ -55,9 +55,14 @@ class SketchGrid:
     left_bin: NDArray[np.int64]
     right_bin: NDArray[np.int64]
     octave: NDArray[np.int64]
+    least: NDArray[np.float64]
 
-    def ids(self, score: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the id of each score."""
+    def ids(
+        self, score: NDArray[np.float64], *, within: tuple[SketchGrid, NDArray[np.int64]] | None = None
+    ) -> NDArray[np.int64]:
+        """Return the id of each score; ``within`` are the ids in another grid, which may tell them sooner."""
+        if within is not None and self.bins == 1 and self.mantissa_bits <= within[0].mantissa_bits:
+            return _coarser(within[0], self)[within[1]]
         return ids(score, edges=self.edges, bins=self.bins, shift=self.shift, base=self.base)
 
     def bin_of_id(self, rule: Rule) -> NDArray[np.int64]:
@@ -87,6 +92,12 @@ def bin_edges(bins: int) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=16)
+def _coarser(fine: SketchGrid, coarse: SketchGrid) -> NDArray[np.int64]:
+    """Return the id in a grid of one bin for each id in a finer grid."""
+    return coarse.ids(fine.least)
+
+
+@lru_cache(maxsize=16)
 def grid(bins: int, mantissa_bits: int) -> SketchGrid:
     """The grid for a number of bins and of mantissa bits."""
     bins = check_bins(bins)
@@ -103,12 +114,15 @@ def grid(bins: int, mantissa_bits: int) -> SketchGrid:
     start = np.unique(np.concatenate([[0.0, SMALLEST, 1.0], lower, inner, above]))
     identity = ids(start, edges=edges, bins=bins, shift=shift, base=base)
     left, right = (np.full(size, -1, dtype=np.int64) for _ in range(2))
+    least = np.zeros(size)
+    # The last of the scores that share an id is written first.
+    least[identity[::-1]] = start[::-1]
     left[identity] = width_bin(start, bins=bins, rule="netcal")
     right[identity] = width_bin(start, bins=bins, rule="paper")
     octave = np.zeros(size, dtype=np.int64)
     exponent = np.clip(np.frexp(start)[1] - LOWEST_EXPONENT, 1, OCTAVES - 1)
     octave[identity] = np.where(start > 0, exponent, 0)
-    return SketchGrid(bins, mantissa_bits, edges, shift, base, size, left, right, octave)
+    return SketchGrid(bins, mantissa_bits, edges, shift, base, size, left, right, octave, least)
 
 
 def half_cell(shift: int, base: int) -> int:
