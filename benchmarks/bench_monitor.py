@@ -43,10 +43,10 @@ def write(path: Path, rows: int, seed: int) -> None:
 
 def child(work: str, folder: Path) -> dict[str, float]:
     """One work, in a process of its own."""
-    from unskew.audit.engines import run_query, sketch_of
     from unskew.audit.monitor_add import add
     from unskew.audit.monitor_store import MonitorSettings
     from unskew.audit.periods import By
+    from unskew.audit.sql import run_query, sketch_of
     from unskew.data.stream import Roles
 
     columns = {"score": "p", "outcome": "clicked"}

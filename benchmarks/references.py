@@ -33,9 +33,9 @@ COMMANDS = {
     f" --test world/test.parquet --test-is random --method ips --propensity linear {SMALL} --out features"
     " --json 3.json",
     "score": "score features world/log -o scored.parquet",
-    "audit": f"audit scored.parquet {COLUMNS} --segment country --segment device --no-report --json 6.json",
+    "audit": f"audit scored.parquet {COLUMNS} --segments country --segments device --no-report --json 6.json",
     "weights": f"weights scored.parquet {COLUMNS} --calibrator isotonic -o weights.parquet --json 7.json",
-    "monitor": f"monitor store --add scored.parquet {COLUMNS} --by day --time time --segment device",
+    "monitor": f"monitor store --add scored.parquet {COLUMNS} --by day --time time --segments device",
     "monitor, judged": "monitor store --no-report --json 8.json",
     "compare": "compare features --json 9.json",
     "study": "study methods --data synthetic --seeds 2 --device cpu --out study --json 10.json",

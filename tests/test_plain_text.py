@@ -60,7 +60,7 @@ def hostile_log(tmp_path, monkeypatch):
 
 
 def test_segments_reach_terminal_and_report_without_controls(hostile_log, capsys):
-    assert main(["audit", "a.csv", *COLUMNS, "--segment", "seg\x1b[1m", "--out", "out"]) == 1
+    assert main(["audit", "a.csv", *COLUMNS, "--segments", "seg\x1b[1m", "--out", "out"]) == 1
     told = capsys.readouterr()
     assert obeyed(told.out) == set()
     assert r"\x1b[31mred" in told.out

@@ -5,7 +5,7 @@ from unskew import metrics as metrics
 from unskew import propensity as propensity
 from unskew import theory as theory
 from unskew.audit.audit import audit as audit
-from unskew.audit.engines import sketch_of as sketch_of
+from unskew.audit.sql import sketch_of as sketch_of
 from unskew.audit.weights import weights as weights
 from unskew.base.errors import UnskewError as UnskewError
 from unskew.base.processes import torchrun as torchrun

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unskew.audit.audit_figures import errors, regions, weight_figures
+from unskew.audit.audit_result import errors, regions, weight_figures
 from unskew.metrics import CalibrationSketch, ece, wce, wce_test, weight_diagnostics
 from unskew.metrics.judgement import may_be_honest
 from unskew.metrics.weight_calibration import beyond_tolerance

@@ -65,10 +65,10 @@ def test_scores_off_by_a_factor_2_are_found_where_negatives_were_sampled(k: int,
     columns = {"honest": truth, "double": 2 * truth, "clicked": clicked, "w": np.where(clicked, 1.0, k)}
     path = tmp_path / "log.parquet"
     pq.write_table(pa.table({name: values[kept] for name, values in columns.items()}), path)
-    off = audit(path, score="double", outcome="clicked", weight="w", calibrators=["none"])
+    off = audit(path, score="double", outcome="clicked", weight="w")
     assert off.healthy is False
     assert off.verdict.startswith(("Overstated by a factor 2", "Overstated by a factor 1.9"))
-    honest = audit(path, score="honest", outcome="clicked", weight="w", calibrators=["none"])
+    honest = audit(path, score="honest", outcome="clicked", weight="w")
     assert honest.healthy is not False
     assert honest.wce.floor == pytest.approx(honest.wce.value, rel=0.6)
 
@@ -88,7 +88,7 @@ def test_a_probability_of_showing_is_not_taken_for_one_of_clicking(tmp_path: Pat
     shown = generator.choice(np.array([0.05, 0.1, 0.2, 0.5]), 30_000)
     clicked = generator.random(30_000) < 0.05
     pq.write_table(pa.table({"p": shown, "clicked": clicked}), tmp_path / "log.parquet")
-    result = audit(tmp_path / "log.parquet", score="p", outcome="clicked", calibrators=["none", "platt"])
+    result = audit(tmp_path / "log.parquet", score="p", outcome="clicked")
     assert result.healthy is False
     assert result.headline == "Not a propensity of 'clicked'?"
     assert result.verdict.startswith("Is 'p' the probability of 'clicked'?")
@@ -99,12 +99,12 @@ def test_honest_scores_on_few_rows_are_undecided_with_the_rows_that_would_tell(
     make_log: Any, tmp_path: Path
 ) -> None:
     path = make_log(3000, seed=9).write(tmp_path / "few.parquet")
-    few = audit(path, score="honest", outcome="clicked", calibrators=["none"])
+    few = audit(path, score="honest", outcome="clicked")
     assert few.healthy is None
     assert few.headline == "Undecided"
     needed = few.judgement.rows_needed
     path = make_log(2 * needed, seed=9).write(tmp_path / "enough.parquet")
-    assert audit(path, score="honest", outcome="clicked", calibrators=["none"]).healthy is True
+    assert audit(path, score="honest", outcome="clicked").healthy is True
     told = few.to_dict()
     assert told["healthy"] is None
     assert told["power"] == {"error": 1.2, "power": few.judgement.power, "rows_needed": needed}
@@ -135,7 +135,7 @@ def test_weights_are_repetition(make_log: Any, tmp_path: Path) -> None:
     often = pa.table({"p": np.repeat(log.score, count), "clicked": np.repeat(log.outcome, count)})
     pq.write_table(once, tmp_path / "once.parquet")
     pq.write_table(often, tmp_path / "often.parquet")
-    options: dict[str, Any] = {"score": "p", "outcome": "clicked", "calibrators": ("none", "platt")}
+    options: dict[str, Any] = {"score": "p", "outcome": "clicked"}
     weighted = audit(tmp_path / "once.parquet", weight="w", **options)
     repeated = audit(tmp_path / "often.parquet", **options)
     for name in ("nll", "brier", "auc", "mean_outcome_over_score", "base_rate"):
@@ -194,7 +194,6 @@ def test_rows_without_weight_are_no_rows(tmp_path: Path) -> None:
         ({"significance": 1.0}, "significance must be between 0 and 1, not 1.0"),
         ({"p_min": 1.0}, r"p_min must be 'auto' or in \[0, 1\), not 1.0"),
         ({"weight": "p"}, "score, outcome and weight must be three columns"),
-        ({"calibrators": ["plat"]}, "unknown calibrator 'plat'"),
     ],
 )
 def test_bad_parameters_are_refused(log_file: Path, options: dict[str, Any], message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.audit.weights_trained import train_weights
+from unskew.audit import Trained, write_weights
 from unskew.base.errors import DataError
 from unskew.cli import main
 from unskew.metrics import auc
@@ -30,9 +31,7 @@ def test_clicked_pairs_alone_are_weighted_over_the_matrix(tmp_path: Path) -> Non
     pairs = pa.table({"uid": [f"u{u}" for u in user[click == 1]], "iid": item[click == 1]})
     twice = pa.concat_tables([pairs, pairs.slice(0, 1)])
     pq.write_table(twice, tmp_path / "log.parquet")
-    result = train_weights(
-        tmp_path / "log.parquet", tmp_path / "out.parquet", user="uid", item="iid", folds=2
-    )
+    result = write_weights(tmp_path / "log.parquet", tmp_path / "out.parquet", Trained("uid", "iid"), folds=2)
     table = pq.read_table(tmp_path / "out.parquet")
     assert table.select(twice.column_names).equals(twice)
     p, weight, fold = (table[name].to_numpy() for name in ("propensity_calibrated", "weight", "fold"))
@@ -46,8 +45,8 @@ def test_clicked_pairs_alone_are_weighted_over_the_matrix(tmp_path: Path) -> Non
 def test_impressions_are_their_own_population(tmp_path: Path) -> None:
     user, item, click = shown_pairs()
     pq.write_table(pa.table({"u": user, "i": item, "c": click}), tmp_path / "log.parquet")
-    result = train_weights(
-        tmp_path / "log.parquet", tmp_path / "out.parquet", user="u", item="i", outcome="c", folds=2
+    result = write_weights(
+        tmp_path / "log.parquet", tmp_path / "out.parquet", Trained("u", "i", "c"), folds=2
     )
     table = pq.read_table(tmp_path / "out.parquet")
     p, weight = table["propensity_calibrated"].to_numpy(), table["weight"].to_numpy()
@@ -65,7 +64,7 @@ def test_folds_follow_from_ids_in_any_order_of_rows_and_all_rows_of_a_pair_share
         table = pa.table({"u": user[rows], "i": item[rows], "c": click[rows]})
         pq.write_table(table, tmp_path / f"{name}.parquet")
         out = tmp_path / f"{name}_out.parquet"
-        train_weights(tmp_path / f"{name}.parquet", out, user="u", item="i", outcome="c", folds=3)
+        write_weights(tmp_path / f"{name}.parquet", out, Trained("u", "i", "c"), folds=3)
         written = pq.read_table(out)
         pairs = zip(written["u"].to_pylist(), written["i"].to_pylist(), strict=True)
         folds: dict[tuple[int, int], int] = {}
@@ -79,7 +78,7 @@ def test_folds_follow_from_ids_in_any_order_of_rows_and_all_rows_of_a_pair_share
 def test_a_missing_column_is_told_before_anything_is_trained(tmp_path: Path) -> None:
     pq.write_table(pa.table({"u": [1], "i": [2]}), tmp_path / "log.parquet")
     with pytest.raises(DataError, match=r"log.parquet: column 'user' is missing"):
-        train_weights(tmp_path / "log.parquet", tmp_path / "out.parquet", user="user", item="i")
+        write_weights(tmp_path / "log.parquet", tmp_path / "out.parquet", Trained("user", "i"))
     assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
 
 
@@ -102,8 +101,9 @@ def test_a_trained_propensity_reads_features(tmp_path: Path) -> None:
     assert main([*given, "-o", str(tmp_path / "out.parquet")]) == 0
     p = pq.read_table(tmp_path / "out.parquet")["propensity_calibrated"].to_numpy()
     assert np.corrcoef(np.log(p), np.log(truth))[0, 1] > 0.85
-    shared = {"user": "u", "item": "i", "outcome": "click", "folds": 2, "propensity": "linear"}
-    frame = us.weights(table, **shared, features=["position"])
-    np.testing.assert_array_equal(frame["propensity_calibrated"].to_numpy(), p)
-    ids = us.weights(table, **shared)["propensity_calibrated"].to_numpy()
+    columns = Trained("u", "i", "click", "linear", features=["position"])
+    write_weights(tmp_path / "log.parquet", tmp_path / "named.parquet", columns, folds=2)
+    np.testing.assert_array_equal(pq.read_table(tmp_path / "named.parquet")["propensity_calibrated"], p)
+    write_weights(tmp_path / "log.parquet", tmp_path / "ids.parquet", replace(columns, features=()), folds=2)
+    ids = pq.read_table(tmp_path / "ids.parquet")["propensity_calibrated"].to_numpy()
     assert np.corrcoef(np.log(ids), np.log(truth))[0, 1] < 0.5

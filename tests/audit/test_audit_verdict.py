@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from unskew.audit import AuditResult, audit
-from unskew.audit.audit_figures import ErrorFigure, Region
+from unskew.audit.audit_result import ErrorFigure, Region
 from unskew.audit.segments import Segment
 from unskew.audit.verdict import short
 from unskew.metrics import CalibrationSketch, ChanceTest, noise_floor
@@ -33,7 +33,7 @@ def audited() -> AuditResult:
     score = np.tile([0.2, 0.4], 400_000)
     clicked = np.arange(800_000) % 20 < np.where(score == 0.2, 4, 8)
     table = pa.table({"score": score, "clicked": clicked.astype(int)})
-    return audit(table, score="score", outcome="clicked", calibrators=("platt", "beta", "isotonic"))
+    return audit(table, score="score", outcome="clicked")
 
 
 AUDITED = audited()

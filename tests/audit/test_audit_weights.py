@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.audit import write_weights
-from unskew.audit.weights_files import prepared, write_with
+from unskew.audit import Roles, write_weights
 from unskew.base.errors import DataError, ParameterError, RunFolderError
-from unskew.base.progress import SILENT
 from unskew.data import stream as stream_module
 from unskew.metrics import wce
 
@@ -36,7 +34,7 @@ def test_rows_columns_types_and_metadata_stay_as_they_are(
     monkeypatch.setattr(stream_module, "BATCH_ROWS", 999)
     table = rich_table(log, 8000)
     pq.write_table(table, tmp_path / "log.parquet", row_group_size=1500)
-    result = write_weights(tmp_path / "log.parquet", tmp_path / "out.parquet", score="p", outcome="clicked")
+    result = write_weights(tmp_path / "log.parquet", tmp_path / "out.parquet", Roles("p", "clicked"))
     before, after = (pq.read_table(tmp_path / name) for name in ("log.parquet", "out.parquet"))
     assert after.column_names == [*before.column_names, *ADDED]
     assert after.select(before.column_names).equals(before)
@@ -51,13 +49,13 @@ def test_weights_are_those_of_sample_weight_or_clipped_inverses_of_all(
     log_file: Path, tmp_path: Path, weight_all: bool
 ) -> None:
     """Rows without a click had a weight here, and none in ``us.sample_weight``."""
-    options: dict[str, Any] = {"score": "p", "outcome": "clicked", "p_min": 0.05, "weight_all": weight_all}
-    write_weights(log_file, tmp_path / "out.parquet", **options)
+    options: dict[str, Any] = {"p_min": 0.05, "weight_all": weight_all}
+    write_weights(log_file, tmp_path / "out.parquet", Roles("p", "clicked"), **options)
     table = pq.read_table(tmp_path / "out.parquet")
     p, weight = table["propensity_calibrated"].to_numpy(), table["weight"].to_numpy()
     clicks = None if weight_all else table["clicked"].to_numpy()
     np.testing.assert_array_equal(weight, us.sample_weight(clicks, p, p_min=0.05))
-    frame = us.weights(pq.read_table(log_file), **options)
+    frame = us.weights(pq.read_table(log_file), score="p", outcome="clicked", **options)
     np.testing.assert_array_equal(frame["weight"].to_numpy(), weight)
     np.testing.assert_array_equal(table["clipped"].to_numpy(), p < 0.05)
     assert 0 < (p < 0.05).mean() < 1
@@ -66,7 +64,7 @@ def test_weights_are_those_of_sample_weight_or_clipped_inverses_of_all(
 
 def test_the_figures_are_those_of_the_written_column(log: Any, log_file: Path, tmp_path: Path) -> None:
     """They told the largest weight, and the effective sample size, of before the clip."""
-    result = write_weights(log_file, tmp_path / "out.parquet", score="p", outcome="clicked", p_min=0.05)
+    result = write_weights(log_file, tmp_path / "out.parquet", Roles("p", "clicked"), p_min=0.05)
     weight = pq.read_table(tmp_path / "out.parquet")["weight"].to_numpy()[log.outcome == 1]
     assert result.weights is not None
     assert result.weights.largest == pytest.approx(weight.max())
@@ -79,7 +77,7 @@ def test_the_figures_are_those_of_the_written_column(log: Any, log_file: Path, t
 def test_weights_add_up_to_the_population_where_the_scores_did_not(
     log: Any, log_file: Path, tmp_path: Path
 ) -> None:
-    result = write_weights(log_file, tmp_path / "out.parquet", score="p", outcome="clicked")
+    result = write_weights(log_file, tmp_path / "out.parquet", Roles("p", "clicked"))
     p = pq.read_table(tmp_path / "out.parquet")["propensity_calibrated"].to_numpy()
     clicked = log.outcome == 1
     assert abs((1 / log.score[clicked]).sum() / len(p) - 1) > 0.3
@@ -92,12 +90,12 @@ def test_the_outcomes_of_a_fold_do_not_touch_its_own_propensities(log: Any, tmp_
     """Flip every outcome of fold 2: its propensities stay, those of all others change."""
     table = log.table().slice(0, 10_000)
     pq.write_table(table, tmp_path / "log.parquet")
-    write_weights(tmp_path / "log.parquet", tmp_path / "a.parquet", score="p", outcome="clicked")
+    write_weights(tmp_path / "log.parquet", tmp_path / "a.parquet", Roles("p", "clicked"))
     before = pq.read_table(tmp_path / "a.parquet")
     fold = before["fold"].to_numpy()
     flipped = np.where(fold == 2, 1 - table["clicked"].to_numpy(), table["clicked"].to_numpy())
     pq.write_table(table.set_column(2, "clicked", pa.array(flipped)), tmp_path / "log.parquet")
-    write_weights(tmp_path / "log.parquet", tmp_path / "b.parquet", score="p", outcome="clicked")
+    write_weights(tmp_path / "log.parquet", tmp_path / "b.parquet", Roles("p", "clicked"))
     after = pq.read_table(tmp_path / "b.parquet")
     np.testing.assert_array_equal(after["fold"].to_numpy(), fold)
     p, q = (t["propensity_calibrated"].to_numpy() for t in (before, after))
@@ -111,7 +109,7 @@ def test_several_files_become_one_in_their_order(log: Any, tmp_path: Path) -> No
     pq.write_table(table.slice(1111).select(["country", "clicked", "honest", "p"]), tmp_path / "b.parquet")
     out = tmp_path / "out" / "whole.parquet"
     out.parent.mkdir()
-    write_weights([tmp_path / "a.parquet", tmp_path / "b.parquet"], out, score="p", outcome="clicked")
+    write_weights([tmp_path / "a.parquet", tmp_path / "b.parquet"], out, Roles("p", "clicked"))
     assert pq.read_table(out).select(table.column_names).equals(table)
 
 
@@ -122,9 +120,7 @@ def test_sample_weights_restore_the_population_of_sampled_negatives(make_log: An
         {"p": log.score[kept], "clicked": log.outcome[kept], "w": np.where(log.outcome[kept] == 1, 1.0, 10.0)}
     )
     pq.write_table(table, tmp_path / "log.parquet")
-    write_weights(
-        tmp_path / "log.parquet", tmp_path / "out.parquet", score="p", outcome="clicked", sample_weight="w"
-    )
+    write_weights(tmp_path / "log.parquet", tmp_path / "out.parquet", Roles("p", "clicked", "w"))
     p = pq.read_table(tmp_path / "out.parquet")["propensity_calibrated"].to_numpy()
     assert abs((p / log.honest[kept]).mean() - 1) < 0.05
 
@@ -134,40 +130,36 @@ def test_files_that_disagree_are_refused_by_name(log: Any, tmp_path: Path) -> No
     pq.write_table(table, tmp_path / "a.parquet")
     pq.write_table(table.drop_columns(["country"]), tmp_path / "b.parquet")
     with pytest.raises(DataError, match=r"b.parquet and .*a.parquet: column 'country' is not in all files"):
-        write_weights(tmp_path / "*.parquet", tmp_path / "out.parquet", score="p", outcome="clicked")
+        write_weights(tmp_path / "*.parquet", tmp_path / "out.parquet", Roles("p", "clicked"))
     narrow = table.set_column(0, "p", table["p"].cast(pa.string()))
     pq.write_table(narrow, tmp_path / "b.parquet")
     with pytest.raises(DataError, match=r"b.parquet: a column has another type than in .*a.parquet: .*p"):
-        write_weights(tmp_path / "*.parquet", tmp_path / "out.parquet", score="p", outcome="clicked")
+        write_weights(tmp_path / "*.parquet", tmp_path / "out.parquet", Roles("p", "clicked"))
 
 
 def test_targets_that_cannot_be_written_are_refused_before_the_work(log_file: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"score": "p", "outcome": "clicked"}
+    roles = Roles("p", "clicked")
     with pytest.raises(RunFolderError, match="its folder does not exist"):
-        write_weights(log_file, tmp_path / "none" / "out.parquet", **options)
+        write_weights(log_file, tmp_path / "none" / "out.parquet", roles)
     with pytest.raises(ParameterError, match=r"must end in .parquet"):
-        write_weights(log_file, tmp_path / "out.csv", **options)
+        write_weights(log_file, tmp_path / "out.csv", roles)
     with pytest.raises(RunFolderError, match="exists already"):
-        write_weights(log_file, log_file, **options)
+        write_weights(log_file, log_file, roles)
     with pytest.raises(ParameterError, match=r"p_min must be 'auto' or a number in \(0, 1\), not 0"):
-        write_weights(log_file, tmp_path / "out.parquet", p_min=0, **options)
+        write_weights(log_file, tmp_path / "out.parquet", roles, p_min=0)
     assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
 
 
 def test_the_input_can_be_replaced_by_the_output(log: Any, log_file: Path) -> None:
-    write_weights(log_file, log_file, score="p", outcome="clicked", overwrite=True)
+    write_weights(log_file, log_file, Roles("p", "clicked"), overwrite=True)
     assert pq.read_table(log_file).select(log.table().column_names).equals(log.table())
 
 
-def test_a_column_that_parquet_cannot_hold_is_told_and_nothing_is_left(tmp_path: Path) -> None:
-    path, out = tmp_path / "log.parquet", tmp_path / "out.parquet"
-    pq.write_table(pa.table({"p": [0.5, 0.2], "o": [0, 1], "n": pa.nulls(2)}), path)
-    target, files, schema = prepared(path, out, p_min=0.01, overwrite=False, numbers=["p", "o"], outcome="o")
-    schema = schema.set(2, pa.field("n", pa.month_day_nano_interval()))
-
-    def assign(batch: Any) -> Any:
-        return np.full(2, 0.5), np.zeros(2, dtype=np.int8)
-
-    with pytest.raises(DataError, match=r"log\.parquet: cannot be written as Parquet: .*To fix: leave out"):
-        write_with(files, target, schema, assign, p_min=0.01, clicks="o", numbers=["p", "o"], progress=SILENT)
-    assert [each.name for each in tmp_path.iterdir()] == ["log.parquet"]
+def test_a_column_that_parquet_cannot_hold_is_told_and_nothing_is_left(log: Any, tmp_path: Path) -> None:
+    table = log.table().slice(0, 2000)
+    month = pa.array([(1, 15, 0)] * 2000, pa.month_day_nano_interval())
+    with pa.ipc.new_file(tmp_path / "log.arrow", table.append_column("n", month).schema) as file:
+        file.write(table.append_column("n", month))
+    with pytest.raises(DataError, match=r"log\.arrow: cannot be written as Parquet: .*To fix: leave out"):
+        write_weights(tmp_path / "log.arrow", tmp_path / "out.parquet", Roles("p", "clicked"))
+    assert [each.name for each in tmp_path.iterdir()] == ["log.arrow"]

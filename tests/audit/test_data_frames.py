@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.audit import audit_actions, write_weights
-from unskew.audit.weights_trained import train_weights
+from unskew.audit import Roles, audit_actions, write_weights
 from unskew.base.errors import DataError, ParameterError
 
 pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
@@ -53,24 +52,14 @@ def test_an_audit_of_a_frame_is_that_of_the_file(frame, file):
 
 
 def test_weights_of_a_frame_are_those_of_the_file(frame, file, tmp_path):
-    asked = {"score": "p", "outcome": "clicked", "calibrator": "isotonic"}
-    weighted = us.weights(frame, **asked)
+    weighted = us.weights(frame, score="p", outcome="clicked", calibrator="isotonic")
     assert type(weighted) is type(frame)
-    write_weights(file, tmp_path / "w.parquet", **asked)
+    write_weights(file, tmp_path / "w.parquet", Roles("p", "clicked"), calibrator="isotonic")
     written = pq.read_table(tmp_path / "w.parquet")
     table = pl.DataFrame(weighted)
     assert table.columns == written.column_names
     for name in ADDED:
         np.testing.assert_array_equal(table[name].to_numpy(), written[name].to_numpy())
-
-
-def test_weights_are_trained_for_a_frame_as_for_the_file(frame, file, tmp_path):
-    asked = {"user": "user", "item": "item", "outcome": "clicked", "propensity": "linear", "folds": 3}
-    weighted = pl.DataFrame(us.weights(frame, **asked))
-    train_weights(file, tmp_path / "w.parquet", **asked)
-    written = pq.read_table(tmp_path / "w.parquet")
-    for name in ADDED:
-        np.testing.assert_array_equal(weighted[name].to_numpy(), written[name].to_numpy())
 
 
 def test_rows_of_pandas_are_matched_by_their_place(columns):
@@ -119,8 +108,6 @@ def test_score_gives_a_frame_of_the_same_kind(columns, file, tmp_path):
     [
         ({"score": "q", "outcome": "clicked"}, "the data frame: column 'q' is missing"),
         ({"score": "user", "outcome": "clicked"}, "the data frame, column 'user', row"),
-        ({"score": "p"}, "score needs outcome"),
-        ({}, "there is no propensity"),
     ],
 )
 def test_what_is_wrong_with_a_frame_is_one_line(columns, asked, words):

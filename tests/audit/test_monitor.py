@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unskew.audit.engines import run_query
 from unskew.audit.monitor import monitor
 from unskew.audit.monitor_add import add
 from unskew.audit.monitor_store import MARK, MonitorSettings, MonitorStore
 from unskew.audit.periods import By
+from unskew.audit.sql import run_query
 from unskew.base.errors import DataError, ParameterError
 from unskew.data.stream import Roles
 from unskew.metrics import CalibrationSketch

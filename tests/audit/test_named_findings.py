@@ -93,7 +93,7 @@ def test_the_command_that_is_printed_writes_honest_weights(
     factor = np.where(country == "de", 1.5, 1 / 1.5) if segments else 1.5
     table = pa.table({"p": truth * factor, "clicked": np.random.default_rng(4).random(ROWS) < truth})
     pq.write_table(table.append_column("country", pa.array(country)), "my log.parquet")
-    options = ["--score", "p", "--outcome", "clicked", *(f"--segment={name}" for name in segments)]
+    options = ["--score", "p", "--outcome", "clicked", *(f"--segments={name}" for name in segments)]
     assert main(["audit", "my log.parquet", *options, "--no-report"]) == 1
     printed = capsys.readouterr().out
     command = next(line for line in printed.splitlines() if line.startswith("Write the weights: "))

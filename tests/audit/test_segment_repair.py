@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import unskew as us
-from unskew.audit import write_weights
+from unskew.audit import Roles, write_weights
 from unskew.base.errors import ParameterError
 from unskew.report.audit_report import render_audit_report
 
@@ -95,10 +95,8 @@ def test_weights_by_segment_are_honest_for_each(tmp_path):
     result = write_weights(
         tmp_path / "log.parquet",
         tmp_path / "out.parquet",
-        score="p",
-        outcome="clicked",
+        Roles("p", "clicked", segments=("country", "device")),
         calibrator="multicalibrated",
-        segments=["country", "device"],
     )
     assert result.chosen == ("multicalibrated",) * 5
     written = pq.read_table(tmp_path / "out.parquet").to_pandas()

@@ -12,10 +12,9 @@ import pytest
 from unskew import CalibrationSketch, sketch_of
 from unskew.audit import audit
 from unskew.audit.crossfit import fold_of_id, folds_of_cells
-from unskew.audit.engines import run_query
 from unskew.audit.periods import By
 from unskew.audit.reading import counted_cells
-from unskew.audit.sql import cells_query
+from unskew.audit.sql import cells_query, run_query
 from unskew.base.errors import DataError, ParameterError
 from unskew.calibration import make_calibrator
 from unskew.metrics.cells import Cells
@@ -325,7 +324,7 @@ def test_folds_are_those_of_the_ids_and_calibrators_are_judged_on_them(tmp_path)
         require_equal(sketch, CalibrationSketch.of(score=score[own], outcome=clicked[own]))
         others = CalibrationSketch.of(score=score[~own], outcome=clicked[~own])
         q[own] = make_calibrator("platt").fit(others).predict(score[own])
-    result = audit(Cells.from_cells(found), score="p", outcome="clicked", calibrators=["platt"])
+    result = audit(Cells.from_cells(found), score="p", outcome="clicked")
     loss = -np.log(np.where(clicked == 1, q, 1 - q)).mean()
     platt = next(each for each in result.calibrators if each.name == "platt")
     assert platt.nll == pytest.approx(loss, rel=1e-4)

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unskew.audit import audit, write_weights
+from unskew.audit import Roles, audit, write_weights
 from unskew.base.errors import DataError
 from unskew.calibration import CALIBRATORS, make_calibrator
 
 COLUMNS = {"score": "p", "outcome": "o"}
+ROLES = Roles(*COLUMNS.values(), "w")
 
 
 def write(path: Path, rows: int, weight: np.ndarray | None = None, decades: float = 0.0) -> Path:
@@ -30,9 +31,7 @@ def test_weights_that_sums_can_tell_apart_are_taken(tmp_path, decades):
     log = write(tmp_path / "a.parquet", 2000, decades=decades)
     assert audit(log, weight="w", **COLUMNS).rows == 2000
     for name in CALIBRATORS:
-        write_weights(
-            log, tmp_path / "w.parquet", sample_weight="w", calibrator=name, overwrite=True, **COLUMNS
-        )
+        write_weights(log, tmp_path / "w.parquet", ROLES, calibrator=name, overwrite=True)
         written = pq.read_table(tmp_path / "w.parquet")["propensity_calibrated"].to_numpy()
         assert ((written > 0) & (written < 1)).all()
 
@@ -45,7 +44,7 @@ def test_weights_that_would_be_lost_are_refused_in_whichever_file_they_are(tmp_p
     match = r"b.parquet, column 'w': weights from 1e-09 to 1e\+04 are 1e\+12 times each other and more"
     for work in (
         lambda: audit(parts, weight="w", **COLUMNS),
-        lambda: write_weights(parts, tmp_path / "w.parquet", sample_weight="w", **COLUMNS),
+        lambda: write_weights(parts, tmp_path / "w.parquet", ROLES),
     ):
         with pytest.raises(DataError, match=match):
             work()

@@ -55,7 +55,7 @@ def write_log(name: str = "log.parquet", *, factor: float = 1.0, rows: int = 20_
 def test_healthy_scores_exit_0_and_overstated_ones_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", write_log("good.parquet", rows=60_000), *COLUMNS]) == 0
     assert "Healthy. " in capsys.readouterr().out
-    assert main(["audit", write_log("bad.parquet", factor=2.0), *COLUMNS, "--segment", "country"]) == 1
+    assert main(["audit", write_log("bad.parquet", factor=2.0), *COLUMNS, "--segments", "country"]) == 1
     told = capsys.readouterr().out
     assert re.search(r"Miscalibrated. Overstated by a factor (1.9|2|2.1) on average", told)
     assert "No segment is apart from the rest beyond noise and tolerance." in " ".join(told.split())
@@ -110,7 +110,7 @@ def test_a_folder_holds_report_figures_and_sketch_and_json_the_same_figures() ->
 
 
 def test_the_report_is_one_offline_page_with_every_part() -> None:
-    main(["audit", write_log(factor=2.0), *COLUMNS, "--segment", "country", "--out", "found"])
+    main(["audit", write_log(factor=2.0), *COLUMNS, "--segments", "country", "--out", "found"])
     page = Path("found/report.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     for part in ("top", "verdict", "weights", "calibrators", "segments", "settings"):
@@ -128,7 +128,7 @@ def test_the_report_is_one_offline_page_with_every_part() -> None:
 def test_names_from_the_data_are_escaped_in_the_report() -> None:
     table = pa.table({"p": [0.2, 0.4] * 400, "clicked": [0, 1] * 400, "<b>g": ["<script>x</script>"] * 800})
     pq.write_table(table, "log.parquet")
-    main(["audit", "log.parquet", *COLUMNS, "--segment", "<b>g", "--out", "found"])
+    main(["audit", "log.parquet", *COLUMNS, "--segments", "<b>g", "--out", "found"])
     page = Path("found/report.html").read_text(encoding="utf-8")
     assert "<script>x" not in page
     assert "&lt;script&gt;x" in page
@@ -138,7 +138,7 @@ def test_segments_of_a_few_rows_are_counted_not_shown(capsys: pytest.CaptureFixt
     generator = np.random.default_rng(0)
     table = {"p": [0.02] * 600, "clicked": generator.random(600) < 0.02, "user": np.arange(600) // 3}
     pq.write_table(pa.table(table), "log.parquet")
-    assert main(["audit", "log.parquet", *COLUMNS, "--segment", "user", "--out", "found"]) == 0
+    assert main(["audit", "log.parquet", *COLUMNS, "--segments", "user", "--out", "found"]) == 0
     assert "200 of 200 segments have too few rows to be judged." in capsys.readouterr().out
     page = Path("found/report.html").read_text(encoding="utf-8")
     assert "200 segments with too few rows to be judged: left out." in page

@@ -28,7 +28,7 @@ def rows(tmp_path, monkeypatch):
     return tmp_path
 
 
-COLUMNS = ["--score", "p", "--outcome", "clicked", "--segment", "country"]
+COLUMNS = ["--score", "p", "--outcome", "clicked", "--segments", "country"]
 
 
 def figures(arguments, place):

@@ -127,7 +127,7 @@ def test_an_encoding_that_lacks_a_mark_shows_another():
 
 
 def test_names_are_shown_as_they_are(capsys):
-    assert main(["audit", "d[/x].csv", *COLUMNS, "--segment", "segment", "--no-report"]) == 0
+    assert main(["audit", "d[/x].csv", *COLUMNS, "--segments", "segment", "--no-report"]) == 0
     told = capsys.readouterr().out
     for each in ("d[/x].csv", "segment = [/b]", "segment = :smile:"):
         assert each in told

@@ -11,7 +11,7 @@ import pytest
 
 from unskew.cli import main
 
-COLUMNS = ["--score", "p", "--outcome", "clicked", "--segment", "country", "--by", "day", "--time", "t"]
+COLUMNS = ["--score", "p", "--outcome", "clicked", "--segments", "country", "--by", "day", "--time", "t"]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.audit.weights_trained import train_weights
+from unskew.audit import Trained, write_weights
 from unskew.cli import main
 from unskew.cli.app import VERBS, command
 from unskew.data.datasets import load
@@ -34,7 +34,7 @@ REFUSED = {
     "audit a.csv --score p --actions 8": [
         "--outcome o",
         "--weight w",
-        "--segment u",
+        "--segments u",
         "--no-report",
         "--seed 1",
     ],
@@ -119,7 +119,7 @@ def test_outcomes_of_any_type_make_the_rows_the_population(tmp_path, kind):
         table = pa.table({"u": user, "i": item, "o": outcome}).filter(pa.array(user != item))
         pq.write_table(table, tmp_path / "log.parquet")
     name = "log.csv" if kind == "csv" else "log.parquet"
-    result = train_weights(name, "w.parquet", user="u", item="i", outcome="o", folds=2)
+    result = write_weights(name, "w.parquet", Trained("u", "i", "o"), folds=2)
     assert result.raw.rows == 110, "not all 120 pairs of a user and an item"
     written = pq.read_table(tmp_path / "w.parquet")
     assert written.schema.field("o").type == (pa.int64() if kind == "csv" else kind)

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import roc_auc_score
 
-import unskew as us
 from contracts.feature_world import table
 from unskew.cli import main
 
@@ -56,20 +55,6 @@ def test_rows_of_a_pair_share_a_fold_and_differ_by_their_features(frame, written
     assert set(weights["fold"]) == {0, 1}
     assert (pairs["fold"].nunique() == 1).all()
     assert (pairs["propensity_calibrated"].nunique() > 1).any()
-
-
-def test_a_data_frame_gets_the_same_weights(frame, written):
-    weighted = us.weights(
-        frame.to_pandas(),
-        user="user",
-        item="item",
-        outcome="click",
-        features=WANTED,
-        propensity="dcn",
-        folds=2,
-    )
-    expected = pq.read_table(written / "weights.parquet")["propensity_calibrated"]
-    np.testing.assert_allclose(weighted["propensity_calibrated"], expected, rtol=1e-5)
 
 
 def test_a_column_that_gives_the_click_away_is_refused_unless_it_is_allowed(frame, tmp_path, capsys):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unskew.audit import audit, write_weights
+from unskew.audit import Roles, audit, write_weights
 from unskew.base.errors import DataError
 from unskew.data import files
 from unskew.data import stream as stream_module
@@ -73,7 +73,7 @@ def test_text_that_is_not_utf8_far_down_a_csv_is_named_by_its_row(
     path = tmp_path / "log.csv"
     path.write_bytes(b"p,o,city\n" + b"0.5,1,Berlin\n0.25,0,Bonn\n" * 400 + b"0.5,1,K\xf6ln\n")
     with pytest.raises(DataError, match=r"column 'city', row 800: value b'K\\xf6ln' is not UTF-8.*iconv"):
-        write_weights(path, tmp_path / "out.parquet", score="p", outcome="o")
+        write_weights(path, tmp_path / "out.parquet", Roles("p", "o"))
     assert [each.name for each in tmp_path.iterdir()] == ["log.csv"]
 
 

@@ -28,7 +28,7 @@ whatever else is odd."""
 
 OPTIONS: dict[str, dict[str, Sequence[str]]] = {
     "audit": {
-        **dict.fromkeys(("--score", "--outcome", "--weight", "--segment"), WORDS),
+        **dict.fromkeys(("--score", "--outcome", "--weight", "--segments"), WORDS),
         **dict.fromkeys(("--tolerance", "--significance", "--p-min", "--seed"), NUMBERS),
         "--json": PLACES,
     },

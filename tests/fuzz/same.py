@@ -74,7 +74,7 @@ def audits(trial: Trial) -> None:
         if (trial.folder / place).exists():
             continue
         _write(trial, table, str(kind), trial.folder / place)
-        arguments = ["audit", place, "--score", "p", "--outcome", "o", "--segment", "city", "--no-report"]
+        arguments = ["audit", place, "--score", "p", "--outcome", "o", "--segments", "city", "--no-report"]
         code, _, _ = trial.cli([*arguments, "--json", f"{place}.json"], outputs=[f"{place}.json"])
         told = json.loads((trial.folder / f"{place}.json").read_text(encoding="utf-8")) if code < 2 else {}
         told.pop("files", None)

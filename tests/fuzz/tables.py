@@ -100,7 +100,7 @@ def _audit(trial: Trial, written: Written) -> None:
     arguments = ["audit", str(written.path.name), f"--score={written.score}", f"--outcome={written.outcome}"]
     segment = written.others and trial.chance(0.4)
     if segment:
-        arguments += [f"--segment={trial.pick(written.others)}"]
+        arguments += [f"--segments={trial.pick(written.others)}"]
     report = trial.chance(0.08)
     arguments += ["--out", "out"] if report else ["--no-report", "--json", "out.json"]
     code, _, _ = trial.cli(arguments, outputs=["out"] if report else ["out.json"])

@@ -33,8 +33,8 @@ from unskew.metrics import (
     wce_test,
 )
 from unskew.metrics.binned import folded_normal_mean
-from unskew.metrics.floor import drawn_noise
-from unskew.metrics.hypothesis_tests import brownian_range_tail
+from unskew.metrics.intervals import drawn_noise
+from unskew.metrics.reliability import brownian_range_tail
 
 POINT_METRICS = {
     "ece": ece,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from unskew.base.errors import ParameterError
 from unskew.metrics import least_error_clip, weight_diagnostics
-from unskew.metrics.clip import require_clip
+from unskew.metrics.weights import require_clip
 
 
 def error(p, clip):

@@ -7,7 +7,7 @@ import pytest
 
 from unskew.base.errors import ParameterError
 from unskew.metrics import auc, nll, ranking_metrics
-from unskew.metrics.paired_users import paired_users
+from unskew.metrics.user_bootstrap import paired_users
 
 
 @pytest.fixture(scope="module")

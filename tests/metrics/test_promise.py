@@ -7,7 +7,7 @@ import pytest
 
 from unskew.base.errors import ParameterError
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.promise import counted_promise, promise
+from unskew.metrics.reliability import counted_promise, promise
 
 
 def test_the_interval_of_the_excess_covers_0_for_honest_scores():

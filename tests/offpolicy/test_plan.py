@@ -13,7 +13,7 @@ import pytest
 import unskew as us
 from unskew.base.errors import DataError, ParameterError
 from unskew.cli import main
-from unskew.metrics.paired_users import paired_users
+from unskew.metrics.user_bootstrap import paired_users
 
 SLATE = 6
 

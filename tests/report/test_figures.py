@@ -15,7 +15,7 @@ import pytest
 from matplotlib.text import Text
 
 from unskew.audit.segments import Segment
-from unskew.metrics.promise import Promise
+from unskew.metrics.reliability import Promise
 from unskew.report.page import picture
 from unskew.report.plots.axes import Axis
 from unskew.report.plots.dots import Dot, DotChart, DotRow

@@ -12,7 +12,7 @@ from pyarrow import csv
 
 from unskew.audit import audit
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.promise import Promise
+from unskew.metrics.reliability import Promise
 from unskew.report.cost import excess_words, judge_promise, promises
 from unskew.report.finding import Answer
 from unskew.report.findings import bias_findings, cost_findings, findings, help_findings
@@ -143,7 +143,7 @@ def test_audit_and_run_have_one_verdict_of_the_same_scores(
     score = np.where(truth < 0.03, truth / 1.35, truth) if wrong_tails else truth
     clicked = random.random(len(truth)) < truth
     csv.write_csv(pa.table({"p": score, "clicked": clicked.astype(int)}), tmp_path / "log.csv")
-    audited = audit(tmp_path / "log.csv", score="p", outcome="clicked", calibrators=["none"])
+    audited = audit(tmp_path / "log.csv", score="p", outcome="clicked")
     kind = FIGURES, CalibrationSketch.of(score=score, outcome=clicked)
     run = judged(kind, kind, "none")
     assert {"good": True, "bad": False, "open": None}[run.tone] is audited.healthy

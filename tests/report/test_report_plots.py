@@ -10,7 +10,7 @@ from matplotlib.text import Text
 from scipy import stats
 
 from unskew.metrics import CalibrationSketch, wce
-from unskew.metrics.promise import Promise
+from unskew.metrics.reliability import Promise
 from unskew.report.plots.learning import learning_figures
 from unskew.report.plots.methods import (
     difference_charts,

@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Any
 from unskew.audit.actions import ActionsResult, audit_actions
 from unskew.audit.audit import audit
 from unskew.audit.audit_result import AuditResult
-from unskew.audit.engines import sketch_of
-from unskew.audit.sql import cells_query
+from unskew.audit.sql import cells_query, sketch_of
+from unskew.data.stream import Roles
 
 if TYPE_CHECKING:
     from unskew.audit.weights import write_weights
     from unskew.audit.weights_result import WeightsResult
     from unskew.audit.weights_sql import weights_query
+    from unskew.audit.weights_trained import Trained
 
 __all__ = [
     "ActionsResult",
     "AuditResult",
+    "Roles",
+    "Trained",
     "WeightsResult",
     "audit",
     "audit_actions",
@@ -36,7 +39,8 @@ __all__ = [
 
 
 _WEIGHTS = {
-    "WeightsResult": "unskew.audit.weights",
+    "Trained": "unskew.audit.weights_trained",
+    "WeightsResult": "unskew.audit.weights_result",
     "weights": "unskew.audit.weights",
     "weights_query": "unskew.audit.weights_sql",
     "write_weights": "unskew.audit.weights",

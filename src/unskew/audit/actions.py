@@ -16,7 +16,7 @@ from unskew.base.progress import SILENT, Progress
 from unskew.data.files import files_of
 from unskew.data.stream import FileBatch, located, number_columns, stream, tracked
 from unskew.metrics.judgement import SIGNIFICANCE, TOLERANCE, MeanJudgement, judge_mean, require_limits
-from unskew.metrics.limits import SMALLEST
+from unskew.metrics.sketch_grid import SMALLEST
 
 
 @dataclass(frozen=True)

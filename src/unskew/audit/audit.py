@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unskew.audit.audit_figures import errors, regions, weight_figures
-from unskew.audit.audit_result import AuditResult
+from unskew.audit.audit_result import AuditResult, errors, regions, weight_figures
+from unskew.audit.by_segment import compare_by_segment
 from unskew.audit.crossfit import (
     COMPARED,
     FOLDS,
@@ -19,10 +19,9 @@ from unskew.audit.crossfit import (
     folds_of_cells,
     merged,
 )
-from unskew.audit.engines import cells_of_engine, collected
 from unskew.audit.reading import Counted, named, read, require_both_outcomes, require_three_columns
-from unskew.audit.segment_repair import compare_by_segment
 from unskew.audit.segments import corrected, segments_of, worst_first
+from unskew.audit.sql import cells_of_engine, collected
 from unskew.base.errors import DataError
 from unskew.base.estimator import require
 from unskew.base.progress import SILENT, Progress
@@ -30,7 +29,6 @@ from unskew.data.files import File, FrameInMemory, files_of
 from unskew.data.stream import Roles
 from unskew.metrics import brier, mean_outcome_over_score, nll, wce_test
 from unskew.metrics.cells import Cells
-from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import (
     SIGNIFICANCE,
     TOLERANCE,
@@ -40,6 +38,7 @@ from unskew.metrics.judgement import (
     may_be_honest,
     require_limits,
 )
+from unskew.metrics.weights import Clip
 
 DEFAULT_P_MIN: Clip = "auto"
 """The clip whose cost is reported, as in training."""
@@ -65,8 +64,6 @@ def audit(
     tolerance: float = TOLERANCE,
     significance: float = SIGNIFICANCE,
     p_min: Clip = DEFAULT_P_MIN,
-    calibrators: Sequence[str] = COMPARED,
-    folds: int = FOLDS,
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> AuditResult:
@@ -104,8 +101,6 @@ def audit(
         Level of the tests, of the whole and (corrected for their number) of the segments.
     p_min
         The clip whose cost is reported.
-    calibrators
-        Names of those to compare, the simplest first.
 
     Examples
     --------
@@ -129,20 +124,22 @@ def audit(
     files: Sequence[File | str]
     if cells is None:
         read_from = files = files_of(collected(data, roles))
-        counted = read(read_from, roles, folds=folds, seed=seed, progress=progress)
+        counted = read(read_from, roles, folds=FOLDS, seed=seed, progress=progress)
     else:
         files = ("the cells" if cells is data else "the data frame",)
-        counted = _counted(cells, named(files), folds, seed)
+        counted = _counted(cells, named(files), seed)
     whole = merged(counted.folds)
     require_both_outcomes(whole, outcome, significance, where=named(files), remedies=_REMEDIES)
     limits = {"tolerance": tolerance, "significance": significance}
     figures = errors(whole, seed=seed)
     judgement = judge_weights(whole, **limits)
-    scores = compare(counted.folds, calibrators) if can_crossfit(counted.folds) else []
-    recommended = _recommended(scores, judgement, ("none", *calibrators), **limits)
+    scores = compare(counted.folds) if can_crossfit(counted.folds) else []
+    recommended = _recommended(scores, judgement, **limits)
     repair = None
     if counted.sample is not None and recommended is not None:
-        repair = compare_by_segment(counted, recommended=recommended.name, **limits)
+        repair = compare_by_segment(
+            counted.sample.rows(), counted.values, counted.folds, recommended=recommended.name, **limits
+        )
     is_named = cells is None and not isinstance(files[0], FrameInMemory)
     columns = tuple(dict.fromkeys(key.segment for key in counted.segments.keys))
     return AuditResult(
@@ -172,19 +169,18 @@ def audit(
     )
 
 
-def _counted(cells: Cells, where: str, folds: int, seed: int) -> Counted:
+def _counted(cells: Cells, where: str, seed: int) -> Counted:
     """Return cells that an engine counted as one pass over the rows leaves them, without a sample."""
     whole = cells.whole()
     if not whole.total:
         raise DataError("there are no rows with a weight above 0", where=where, remedy="give rows")
     segments = cells.select(lambda key: bool(key.segment)).group("segment", "value")
-    return Counted(folds_of_cells(cells) or dealt(whole, folds, seed=seed), {}, segments, None)
+    return Counted(folds_of_cells(cells) or dealt(whole, FOLDS, seed=seed), {}, segments, None)
 
 
 def _recommended(
     scores: Sequence[CalibratorScore],
     judgement: WeightJudgement,
-    simplest_first: Sequence[str],
     *,
     tolerance: float,
     significance: float,
@@ -195,7 +191,7 @@ def _recommended(
     It is the simplest honest one within one standard error of the lowest NLL, or else the nearest to honest.
     A click at a score of 0 is not noise, however little of the NLL it makes up.
     """
-    near = sorted((s for s in scores if s.near_best), key=lambda s: list(simplest_first).index(s.name))
+    near = sorted((s for s in scores if s.near_best), key=lambda s: ("none", *COMPARED).index(s.name))
     if judgement.reason != "infinite weight":
         limits = {"tolerance": tolerance, "significance": significance}
         better = [s for s in near if is_off(s.p_better, judgement.wce_debiased, **limits)]

@@ -8,15 +8,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from unskew.audit.audit_figures import ErrorFigure, Region, WeightFigures
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.audit.by_segment import MULTI, SegmentRepair
 from unskew.audit.crossfit import CalibratorScore
-from unskew.audit.segment_repair import MULTI, SegmentRepair
 from unskew.audit.segments import Segment
 from unskew.audit.verdict import OutcomeWords, headline, outcome_words, verdict
 from unskew.base.notebook import ShowsItself
 from unskew.data.stream import Roles
-from unskew.metrics import CalibrationSketch, WeightTest
-from unskew.metrics.judgement import WeightJudgement
+from unskew.metrics import CalibrationSketch, WeightTest, ece, interval, noise_floor, wce
+from unskew.metrics.judgement import CLEAR_ERRORS, WeightJudgement
+from unskew.metrics.score_cells import bin_sums, cells_of
+from unskew.metrics.weight_calibration import (
+    DEFAULT_WEIGHT_BINS,
+    has_infinite_weight,
+    inverse_of,
+    inverse_variance,
+)
+from unskew.metrics.weights import Clip, resolve_clip
 
 SEGMENTS_LISTED = 100
 """Worst segments in :meth:`AuditResult.to_dict`."""
@@ -138,7 +148,7 @@ class AuditResult(ShowsItself):
         words = ["unskew", "weights", *self.paths, "--score", roles.score, "--outcome", roles.outcome]
         words += ["--sample-weight", roles.weight] if roles.weight else []
         words += ["--calibrator", str(calibrator)]
-        words += [word for name in roles.segments if worth_it for word in ("--segment", name)]
+        words += [word for name in roles.segments if worth_it for word in ("--segments", name)]
         return shlex.join([*words, "--out", "weighted.parquet"])
 
     @property
@@ -174,3 +184,166 @@ class AuditResult(ShowsItself):
             ],
             "by_segment": None if self.repair is None else self.repair.to_dict(),
         }
+
+
+Array = NDArray[np.float64]
+
+OPEN_ERRORS = 2.0
+"""A bin that is within so many standard errors of being off may belong to a region around it."""
+
+RESAMPLES = 500
+"""Of the bootstrap of each interval: more would move its ends by less than a twentieth of its width."""
+
+
+@dataclass(frozen=True)
+class ErrorFigure:
+    """A calibration error, its interval, and what a perfect score would show on as many rows.
+
+    ``low`` and ``high`` are None where there is no interval: outcomes at a score of 0.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    floor: float
+
+
+@dataclass(frozen=True)
+class Region:
+    """Neighbouring scores that are off in one direction.
+
+    Attributes
+    ----------
+    low, high
+        Between which scores; None for no limit.
+    share
+        Of all rows (weight).
+    ratio
+        Mean of o/p̂: below 1 the scores are overstated and the weights too small, above 1 the reverse.
+    part
+        What the region adds to WCE.
+    """
+
+    low: float | None
+    high: float | None
+    share: float
+    ratio: float
+    part: float
+
+
+@dataclass(frozen=True)
+class WeightFigures:
+    """The weights 1/max(p̂, p_min) of the rows with outcome 1, from the cells of the sketch (to 0.8 %): those
+    that ``unskew weights`` writes, and figures as in :class:`unskew.metrics.weights.WeightDiagnostics`.
+
+    Attributes
+    ----------
+    rows
+        Rows with outcome 1.
+    median, largest
+        Of the weights.
+    largest_unclipped
+        The largest 1/p̂.
+    effective_sample_size
+        (Σw)²/Σw²: as many rows of equal weight carry the same information.
+    p_min, clipped, clipped_mass
+        The clip, the share of rows below it, and the share of the sum of the weights that it takes.
+    """
+
+    rows: int
+    median: float
+    largest: float
+    largest_unclipped: float
+    effective_sample_size: float
+    p_min: float
+    clipped: float
+    clipped_mass: float
+
+
+def errors(sketch: CalibrationSketch, *, seed: int = 0) -> dict[str, ErrorFigure]:
+    """ECE and WCE, each with interval and floor."""
+    figures = {}
+    for name, value in (("ece", ece(sketch)), ("wce", wce(sketch))):
+        floor = noise_floor(sketch, metric=name, seed=seed)  # type: ignore[arg-type]
+        figures[name] = ErrorFigure(value, None, None, floor)
+        if name == "ece" or not has_infinite_weight(sketch):
+            limits = interval(sketch, metric=name, resamples=RESAMPLES, seed=seed)  # type: ignore[arg-type]
+            figures[name] = ErrorFigure(value, limits.low, limits.high, floor)
+    return figures
+
+
+def regions(sketch: CalibrationSketch, *, tolerance: float, bins: int = DEFAULT_WEIGHT_BINS) -> list[Region]:
+    """Where weights are off by more than the tolerance, the largest part of WCE first.
+
+    Equal-mass bins that are clearly off in one direction make a region, with those between them that may
+    be; so do those from there to the end of the scores, where the fewest clicks are.
+    """
+    cells = cells_of(sketch)
+    index = cells.bin_index(bins=bins, spacing="mass")
+    total = bin_sums(cells.total, index)
+    inverse = bin_sums(inverse_of(cells), index)
+    error = np.sqrt(bin_sums(inverse_variance(cells), index)) / total
+    excess = inverse / total - 1
+    starts = np.flatnonzero(np.diff(index, prepend=-1))
+    lowest, highest = cells.score[starts], cells.score[np.append(starts[1:], len(index)) - 1]
+    found = []
+    for first, last in _runs(excess, error, tolerance):
+        run = slice(first, last + 1)
+        found.append(
+            Region(
+                low=None if first == 0 else float(np.sqrt(highest[first - 1] * lowest[first])),
+                high=None if last == len(total) - 1 else float(np.sqrt(highest[last] * lowest[last + 1])),
+                share=float(total[run].sum() / total.sum()),
+                ratio=float(inverse[run].sum() / total[run].sum()),
+                part=float(total[run] @ np.abs(excess[run]) / total.sum()),
+            )
+        )
+    return sorted(found, key=lambda region: -region.part)
+
+
+def weight_figures(sketch: CalibrationSketch, *, p_min: Clip) -> WeightFigures | None:
+    """Figures of the weights of the rows with outcome 1; None where there are none, or one is infinite."""
+    cells = cells_of(sketch)
+    cells = cells.take(cells.positive > 0)
+    if not len(cells.score) or has_infinite_weight(sketch):
+        return None
+    inverse = cells.inverse_sum / cells.positive
+    propensity = 1 / inverse
+    p_min = resolve_clip(p_min, propensity=propensity, count=cells.positive)
+    clipped = np.minimum(inverse, 1 / p_min) if p_min > 0 else inverse
+    kept = float(cells.positive @ clipped)
+    order = np.argsort(inverse)
+    half = np.searchsorted(np.cumsum(cells.positive[order]), cells.positive.sum() / 2)
+    summed = float(cells.positive @ inverse)
+    return WeightFigures(
+        rows=int(cells.rows[:, 1].sum()),
+        median=float(clipped[order[min(half, len(order) - 1)]]),
+        largest=float(clipped.max()),
+        largest_unclipped=float(inverse.max()),
+        effective_sample_size=kept**2 / float(cells.square_sum[:, 1] @ clipped**2),
+        p_min=p_min,
+        clipped=float(cells.positive[propensity < p_min].sum() / cells.positive.sum()),
+        clipped_mass=1 - kept / summed,
+    )
+
+
+def _runs(excess: Array, error: Array, tolerance: float) -> list[tuple[int, int]]:
+    """First and last bin of each region."""
+    off = np.abs(excess) > np.maximum(tolerance, CLEAR_ERRORS * error)
+
+    def may_be_off(sign: float, first: int, stop: int) -> bool:
+        between = slice(first, stop)
+        return bool((sign * excess[between] + OPEN_ERRORS * error[between] > tolerance).all())
+
+    runs: list[tuple[int, int]] = []
+    for place in np.flatnonzero(off).tolist():
+        sign = float(np.sign(excess[place]))
+        if runs and np.sign(excess[runs[-1][0]]) == sign and may_be_off(sign, runs[-1][1] + 1, place):
+            runs[-1] = (runs[-1][0], place)
+        else:
+            runs.append((place, place))
+    if runs and may_be_off(float(np.sign(excess[runs[0][0]])), 0, runs[0][0]):
+        runs[0] = (0, runs[0][1])
+    if runs and may_be_off(float(np.sign(excess[runs[-1][1]])), runs[-1][1] + 1, len(excess)):
+        runs[-1] = (runs[-1][0], len(excess) - 1)
+    return runs

@@ -27,7 +27,7 @@ from unskew.calibration.auto import CANDIDATES
 from unskew.calibration.grouping import Grouped, group
 from unskew.metrics import CalibrationSketch, ece, mean_outcome_over_score, nll, wce
 from unskew.metrics.cells import Cells
-from unskew.metrics.limits import LIKELIHOOD_FLOOR
+from unskew.metrics.sketch_grid import LIKELIHOOD_FLOOR
 
 Array = NDArray[np.float64]
 Folds = Sequence[CalibrationSketch]
@@ -158,6 +158,12 @@ class CalibratorScore:
 def fit_without_each(name: str | Calibrator, folds: Folds) -> list[Calibrator]:
     """Fit a calibrator for each fold on the rows of all others; one class among them is an error."""
     return _fit_each(name, _training(folds), choose_once=False)
+
+
+def mapped(folds: Folds, fitted: Sequence[Calibrator]) -> CalibrationSketch:
+    """Return one sketch of the rows of all folds, each fold's mapped by its own calibrator."""
+    pairs = [(sketch, q) for sketch, q in zip(folds, fitted, strict=True) if sketch.rows]
+    return merged([sketch.mapped(q.predict(sketch.points().score)) for sketch, q in pairs])
 
 
 def can_crossfit(folds: Folds) -> bool:

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from unskew.audit.monitor_store import MonitorSettings, MonitorStore
-from unskew.audit.monitor_words import verdict
 from unskew.audit.periods import in_order
 from unskew.audit.segments import NORMAL_95
-from unskew.audit.verdict import HEADLINES
+from unskew.audit.verdict import HEADLINES, monitor_verdict
 from unskew.base.errors import DataError
 from unskew.base.notebook import ShowsItself
 from unskew.calibration import make_calibrator
@@ -186,7 +185,7 @@ class MonitorResult(ShowsItself):
     @property
     def verdict(self) -> str:
         """The verdict in a few sentences."""
-        return verdict(self)
+        return monitor_verdict(self)
 
     @property
     def healthy(self) -> bool | None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.audit.by_segment import MOST_KEPT, SegmentRows
 from unskew.audit.crossfit import MOST_FOLDS, fold_of_rows
-from unskew.audit.segment_rows import MOST_KEPT, SegmentRows
 from unskew.audit.segments import SEGMENT_GRID, ValueCodes
 from unskew.base.errors import DataError
 from unskew.base.estimator import require, require_whole

@@ -17,8 +17,7 @@ from scipy.special import chdtrc, chdtri, expit, logit, ndtr
 
 from unskew.metrics.cells import Cells, Key
 from unskew.metrics.judgement import is_off
-from unskew.metrics.limits import SMALLEST
-from unskew.metrics.sketch_grid import OCTAVES
+from unskew.metrics.sketch_grid import OCTAVES, SMALLEST
 
 Array = NDArray[np.float64]
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from unskew.audit.audit_figures import WeightFigures, weight_figures
-from unskew.audit.weights_files import Assign
+from unskew.audit.audit_result import WeightFigures, weight_figures
 from unskew.base.errors import DataError
 from unskew.base.notebook import ShowsItself
 from unskew.calibration import Calibrator
 from unskew.calibration.venn_abers import RAISED, is_raised
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
-from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import judge_clip
+from unskew.metrics.weights import Clip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,13 +97,6 @@ class WeightsResult(ShowsItself):
             },
             "weights": None if self.weights is None else vars(self.weights),
         }
-
-
-class RowWeighing(NamedTuple):
-    """How rows get their weights, and what is known of them before any is written."""
-
-    assign: Assign
-    result: WeightsResult
 
 
 def clip_of(calibrated: CalibrationSketch, p_min: Clip) -> float:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from unskew.audit.audit import DEFAULT_P_MIN
-from unskew.audit.crossfit import FOLDS, HASH_DIGITS, fit_without_each, folds_of_cells, merged
+from unskew.audit.crossfit import FOLDS, HASH_DIGITS, fit_without_each, folds_of_cells, mapped
 from unskew.audit.reading import counted_cells
 from unskew.audit.sql import fold_of, table_name, truth
-from unskew.audit.weights_files import ADDED
+from unskew.audit.weights import ADDED
 from unskew.audit.weights_result import clip_of
 from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.base.estimator import require
@@ -19,7 +19,7 @@ from unskew.calibration import DEFAULT, Calibrator, calibrator_from_dict, load_c
 from unskew.calibration.calibrator import PROBABILITY_FLOOR
 from unskew.calibration.sql import Dialect, double, named, rendered, require_dialect, switch
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.clip import Clip, require_clip
+from unskew.metrics.weights import Clip, require_clip
 
 CALIBRATORS, FIGURES = "calibrator.json", "metrics.json"
 """Files of a run's folder: a calibrator for each seed and fold, and figures with the clip among them."""
@@ -169,9 +169,7 @@ def _fitted_on_cells(
     grid = {"bins": folds[0].bins, "mantissa_bits": folds[0].mantissa_bits}
     folds += [CalibrationSketch(**grid) for _ in range(FOLDS - len(folds))]
     fitted = fit_without_each(chosen, folds)
-    pairs = [pair for pair in zip(folds, fitted, strict=True) if pair[0].rows]
-    calibrated = merged([sketch.mapped(each.predict(sketch.points().score)) for sketch, each in pairs])
-    return fitted, max(clip_of(calibrated, p_min), PROBABILITY_FLOOR)
+    return fitted, max(clip_of(mapped(folds, fitted), p_min), PROBABILITY_FLOOR)
 
 
 def _header(fitted: Sequence[Calibrator], clip: float, fold_by: str | None) -> str:

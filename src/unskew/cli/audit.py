@@ -36,7 +36,7 @@ class AuditOptions(Settings):
         "with run": "by time boolean_outcome fold_by",
         "without by": "time",
         "with no_report": "out overwrite",
-        "with actions": "outcome weight segment p_min seed out overwrite no_report",
+        "with actions": "outcome weight segments p_min seed out overwrite no_report",
     }
 
     files: shared.Rows = ()
@@ -46,7 +46,7 @@ class AuditOptions(Settings):
     """The column of outcomes (clicks), 0 or 1."""
     weight: str | None = option(None, group=COLUMNS)
     """The column of sample weights: how many rows each row stands for."""
-    segment: tuple[str, ...] = option((), group=COLUMNS)
+    segments: tuple[str, ...] = option((), group=COLUMNS)
     """Audit each value of this column too; may be repeated."""
     actions: int | None = option(None, shown=False)
     """Instead of --outcome, for a bandit log: --score is the probability of the action that was shown
@@ -159,18 +159,18 @@ def _query(options: AuditOptions) -> str:
 
     columns = options.model_dump(include={"score", "outcome", "weight", "boolean_outcome", "fold_by"})
     by = None if options.by is None else By.of(options.by, options.time)
-    return cells_query(str(options.table), **columns, segments=options.segment, by=by, dialect=options.sql)  # type: ignore[arg-type]
+    return cells_query(str(options.table), **columns, segments=options.segments, by=by, dialect=options.sql)  # type: ignore[arg-type]
 
 
 def _audited(options: AuditOptions, rows: list[str]) -> AuditResult:
     """Audit files, the table of an engine, or cells."""
     from unskew.audit import audit
-    from unskew.audit.engines import require_runnable, run_query
     from unskew.audit.reading import counted_cells
+    from unskew.audit.sql import require_runnable, run_query
     from unskew.base.progress import progress_bars
 
     columns: dict[str, Any] = {name: _column(options, name) for name in ("score", "outcome")}
-    columns |= {"weight": options.weight, "segments": options.segment}
+    columns |= {"weight": options.weight, "segments": options.segments}
     limits = options.model_dump(include={"tolerance", "significance", "p_min", "seed"})
     if options.run:
         require_runnable(options.sql)  # type: ignore[arg-type]

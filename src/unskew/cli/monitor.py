@@ -17,7 +17,7 @@ from unskew.cli.console import show, verdict_of
 if TYPE_CHECKING:
     from unskew.audit.monitor_store import MonitorSettings
 
-NAMED = ("score", "outcome", "weight", "segment", "by", "time", "zone", "maturity")
+NAMED = ("score", "outcome", "weight", "segments", "by", "time", "zone", "maturity")
 """Named once, when the store is made."""
 
 SEGMENTS_SHOWN = 10
@@ -31,12 +31,12 @@ class MonitorOptions(Settings):
 
     effects: ClassVar[Mapping[str, str]] = {
         "with sql": (
-            "score outcome weight segment by time zone maturity tolerance significance value report json_file"
-            " no_report add files as_of latest"
+            "score outcome weight segments by time zone maturity tolerance significance value report"
+            " json_file no_report add files as_of latest"
         ),
         "without sql": "table",
         "with add": "tolerance significance value report json_file",
-        "without add": "files score outcome weight segment by time zone maturity as_of latest",
+        "without add": "files score outcome weight segments by time zone maturity as_of latest",
         "with no_report": "report",
     }
 
@@ -52,7 +52,7 @@ class MonitorOptions(Settings):
     """The column of outcomes (clicks), 0 or 1."""
     weight: str | None = option(None, shown=False, group=COLUMNS)
     """The column of sample weights: how many rows each row stands for."""
-    segment: tuple[str, ...] = option((), group=COLUMNS)
+    segments: tuple[str, ...] = option((), group=COLUMNS)
     """Watch each value of this column too; may be repeated."""
     by: str | None = option(None, group=COLUMNS)
     """Periods: hour, day or week of --time, or the values of a column."""
@@ -117,7 +117,7 @@ def _settings(options: MonitorOptions) -> MonitorSettings | None:
                 f"--{name} is missing, which a new store needs, as every call that names columns",
                 remedy="give --score, --outcome and --by (day, hour or week with --time, or a column)",
             )
-    segments = tuple(dict.fromkeys(options.segment))
+    segments = tuple(dict.fromkeys(options.segments))
     roles = Roles(str(options.score), str(options.outcome), options.weight, segments)
     return MonitorSettings(roles, By.of(str(options.by), options.time), options.zone, options.maturity)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from unskew.base.errors import ParameterError
 from unskew.base.progress import Progress, progress_bars
@@ -34,11 +34,11 @@ class WeightsOptions(Settings):
     effects: ClassVar[Mapping[str, str]] = {
         "without sql": "source table fold_by boolean_outcome",
         "with sql": (
-            "files out sample_weight segment user item propensity features ignore allow_leak folds overwrite"
+            "files out sample_weight segments user item propensity features ignore allow_leak folds overwrite"
             " json_file seed device log_json"
         ),
         "with score": "user item propensity features ignore allow_leak device",
-        "without score": "sample_weight segment",
+        "without score": "sample_weight segments",
         "without features": "ignore",
     }
 
@@ -51,7 +51,7 @@ class WeightsOptions(Settings):
     """The column of clicks, 0 or 1; without --score it may be left out."""
     sample_weight: str | None = option(None, shown=False, group=SCORED)
     """The column of sample weights: how many rows each row stands for."""
-    segment: tuple[str, ...] = option((), group=SCORED)
+    segments: tuple[str, ...] = option((), group=SCORED)
     """With --calibrator multicalibrated: a column that it reads; may be repeated."""
     user: str | None = option(None, group=TRAINED)
     """The column of user ids."""
@@ -68,7 +68,7 @@ class WeightsOptions(Settings):
     allow_leak: tuple[str, ...] = option((), shown=False, group=TRAINED)
     """A feature that may give the click away, because it is known before; may be repeated."""
     calibrator: str = option("auto")
-    """The calibrator; auto chooses one, multicalibrated reads --segment."""
+    """The calibrator; auto chooses one, multicalibrated reads --segments."""
     folds: int = option(5, shown=False)
     """Each row is calibrated without the rows of its fold."""
     p_min: shared.Clip = option("auto", shown=False)
@@ -145,17 +145,17 @@ def _query(options: WeightsOptions) -> str:
 
 def _written(options: WeightsOptions, out: str, progress: Progress) -> WeightsResult:
     """Calibrate the scores of the files, or train a propensity on them; write the weights."""
-    from unskew.audit import write_weights
-    from unskew.audit.weights_trained import train_weights
+    from unskew.audit import Trained, write_weights
+    from unskew.data.stream import Roles
 
-    files = list(options.files)
-    both = {"outcome", "calibrator", "folds", "p_min", "weight_all", "seed", "overwrite"}
-    asked: dict[str, Any] = options.model_dump(include=both)
+    asked = options.model_dump(include={"calibrator", "folds", "p_min", "weight_all", "seed", "overwrite"})
     if options.score is not None:
-        asked |= {"sample_weight": options.sample_weight, "segments": options.segment}
-        return write_weights(files, out, score=options.score, **asked, progress=progress)
-    if options.features != ("auto",):
-        refuse(options, ("ignore",), "without --features auto")
-    asked |= options.model_dump(include={*TO_TRAIN})
-    asked["features"] = "auto" if options.features == ("auto",) else options.features
-    return train_weights(files, out, **asked, progress=progress)
+        segments = tuple(dict.fromkeys(options.segments))
+        columns: Roles | Trained = Roles(options.score, str(options.outcome), options.sample_weight, segments)
+    else:
+        if options.features != ("auto",):
+            refuse(options, ("ignore",), "without --features auto")
+        to_train = options.model_dump(include={*TO_TRAIN, "outcome"})
+        to_train["features"] = "auto" if options.features == ("auto",) else options.features
+        columns = Trained(**to_train)
+    return write_weights(list(options.files), out, columns, **asked, progress=progress)

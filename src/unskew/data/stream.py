@@ -423,14 +423,11 @@ def _arrow_batches(file: Path, columns: Sequence[str] | None) -> Iterator[tuple[
 def _parquet_batches(
     file: Path | FileElsewhere, columns: Sequence[str] | None, schema: ArrowSchema, text: Sequence[str]
 ) -> Iterator[tuple[RecordBatch, float]]:
-    coded = [name for name in text if schema.field(name).type in (pa.string(), pa.large_string())]
     read = list(schema) if columns is None else [schema.field(name) for name in columns]
     buffer = max(min(BUFFER_BYTES, BATCH_BYTES // max(len(read), 1)), 1)
     with (
         opened(file) as source,
-        pa.parquet.ParquetFile(
-            source, pre_buffer=False, buffer_size=buffer, read_dictionary=coded
-        ) as parquet,
+        pa.parquet.ParquetFile(source, pre_buffer=False, buffer_size=buffer, read_dictionary=text) as parquet,
     ):
         rows, done = parquet.metadata.num_rows, 0
         for record in joined(parquet.iter_batches(_piece_rows(read, parquet.metadata), columns=columns)):

@@ -26,9 +26,8 @@ from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require, require_at_least, require_choice
 from unskew.base.numbers import parts_of
 from unskew.calibration.sklearn_adapter import TwoClasses
-from unskew.metrics.clip import Clip
 from unskew.metrics.sample_weight import sample_weight as weights_of
-from unskew.metrics.weights import weight_diagnostics
+from unskew.metrics.weights import Clip, weight_diagnostics
 
 
 class DebiasedClassifier(TwoClasses):

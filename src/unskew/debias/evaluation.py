@@ -14,11 +14,11 @@ from unskew.base.cores import usable_cores
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.notebook import Figures
 from unskew.data import Log, require_log
-from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.metrics.proper import auc, nll
 from unskew.metrics.ranking import user_aucs, user_ranking
 from unskew.metrics.registry import CUTOFFS
 from unskew.metrics.significance import Summary, summarise
+from unskew.metrics.sketch_grid import LIKELIHOOD_FLOOR
 from unskew.metrics.user_bootstrap import UserBootstrap, auc_by_user
 
 Floats = NDArray[np.float64]

@@ -35,8 +35,8 @@ from unskew.debias.setting import Batch, ClicksAndCells, Loss, Plan, Setting, St
 from unskew.learners import Learner, Network, NeuMF, TableLearner
 from unskew.learners.table import read_by_tables
 from unskew.metrics import WeightDiagnostics
-from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
+from unskew.metrics.weights import Clip, require_clip
 from unskew.propensity.given import GivenPropensities, given_propensities
 from unskew.training import Pass, Step, evaluating, fitted, resolve_device
 from unskew.training.fitted import MOST_MEMBERS, interval, require_several, spread

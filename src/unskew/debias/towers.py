@@ -29,7 +29,7 @@ from unskew.debias.method import (
     within,
 )
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.clip import least_error_clip
+from unskew.metrics.weights import least_error_clip
 from unskew.propensity.diagnosis import average, propensity_figures
 from unskew.training.means import OnBoth, Space, cross_entropy
 

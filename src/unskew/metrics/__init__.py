@@ -6,12 +6,9 @@ The calibration metrics are functions of ``score=`` and ``outcome=`` arrays or o
 
 from __future__ import annotations
 
-from unskew.metrics.binned import adaptive_ece, debiased_ece, ece, mce, relative_error
+from unskew.metrics.binned import adaptive_ece, debiased_ece, ece, mce, relative_error, smooth_ece
 from unskew.metrics.cells import Cells
-from unskew.metrics.clip import least_error_clip
-from unskew.metrics.floor import noise_floor
-from unskew.metrics.hypothesis_tests import KuiperTest, SpiegelhalterTest, kuiper, spiegelhalter
-from unskew.metrics.intervals import Interval, interval
+from unskew.metrics.intervals import Interval, interval, noise_floor
 from unskew.metrics.proper import (
     BrierDecomposition,
     ChanceTest,
@@ -22,12 +19,18 @@ from unskew.metrics.proper import (
     nll,
 )
 from unskew.metrics.ranking import ranking_metrics, ranking_rails, user_auc
-from unskew.metrics.reliability import ReliabilityCurve, reliability_curve
+from unskew.metrics.reliability import (
+    KuiperTest,
+    ReliabilityCurve,
+    SpiegelhalterTest,
+    kuiper,
+    reliability_curve,
+    spiegelhalter,
+)
 from unskew.metrics.significance import PairedTest, holm, paired_test
 from unskew.metrics.sketch import CalibrationSketch, Points
-from unskew.metrics.smooth import smooth_ece
 from unskew.metrics.weight_calibration import WeightTest, mean_outcome_over_score, wce, wce_test
-from unskew.metrics.weights import WeightDiagnostics, weight_diagnostics
+from unskew.metrics.weights import WeightDiagnostics, least_error_clip, weight_diagnostics
 
 __all__ = [
     "BrierDecomposition",

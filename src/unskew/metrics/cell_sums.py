@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.metrics.chunks import ScoreChunk
-from unskew.metrics.limits import LIKELIHOOD_FLOOR, SMALLEST
+from unskew.metrics.sketch_grid import LIKELIHOOD_FLOOR, SMALLEST
 
 Codes = NDArray[np.int64]
 Array = NDArray[np.float64]

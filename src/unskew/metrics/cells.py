@@ -19,9 +19,8 @@ from unskew.base.plain_text import listed
 from unskew.metrics.cell_sums import SUMS as SUMS
 from unskew.metrics.cell_sums import Array, Codes, added_up, values_of
 from unskew.metrics.chunks import DEFAULT_NAMES, Names, chunks
-from unskew.metrics.limits import SMALLEST
 from unskew.metrics.sketch import DEFAULT_BINS, DEFAULT_MANTISSA_BITS, CalibrationSketch
-from unskew.metrics.sketch_grid import MOST_BINS, MOST_MANTISSA_BITS, SketchGrid, grid
+from unskew.metrics.sketch_grid import MOST_BINS, MOST_MANTISSA_BITS, SMALLEST, SketchGrid, grid
 
 WEIGHTS = ("weight", "square")
 """Sums that a table without weights leaves out: they are the rows."""

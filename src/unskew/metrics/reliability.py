@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from unskew.base.estimator import require_share
 from unskew.metrics.cell_sums import both
@@ -115,3 +115,156 @@ def _edges(cells: Any, index: NDArray[np.int64], bins: int | None, spacing: Spac
     count = bins if bins is not None else cells.sketch.bins
     edges = np.linspace(0.0, 1.0, count + 1) if spacing == "width" else cells.log_edges(count)
     return np.stack([edges[occupied], edges[occupied + 1]], axis=1)
+
+
+class Promise(NamedTuple):
+    """Outcomes that scores promise (their sum), that came, and the interval of what was to come."""
+
+    promised: float
+    came: float
+    low: float
+    high: float
+
+    @property
+    def excess(self) -> float:
+        """Promised beyond what came; below 0, too few."""
+        return self.promised - self.came
+
+    @property
+    def excess_low(self) -> float:
+        """The lower end of the interval of :attr:`excess`."""
+        return self.promised - self.high
+
+    @property
+    def excess_high(self) -> float:
+        """Its upper end."""
+        return self.promised - self.low
+
+
+def promise(sketch: CalibrationSketch, *, level: float = 0.95) -> Promise:
+    r"""The sum of the scores, the sum of the outcomes, and the interval that chance leaves to the latter.
+
+    .. math:: \sum_i w_i \hat p_i, \qquad \sum_i w_i o_i, \qquad
+              W \cdot \mathrm{Wilson}\Bigl(\tfrac{1}{W} \sum_i w_i o_i\Bigr), \quad W = \sum_i w_i
+
+    Wilson's interval is for rows of one rate; where rates differ it is a little too wide, never too narrow.
+    Use it to say what a wrong level costs on this many rows. Errors that cancel out are not in it: those are
+    what WCE and the reliability curve show.
+
+    Examples
+    --------
+    >>> scores = np.full(1000, 0.3)
+    >>> found = promise(CalibrationSketch.of(score=scores, outcome=np.arange(1000) < 200))
+    >>> round(found.promised), round(found.came), round(found.excess_low), round(found.excess_high)
+    (300, 200, 74, 124)
+    """
+    cells = cells_of(sketch)
+    total = float(cells.total.sum())
+    effective = frequency_rows(cells, np.zeros(len(cells.total), dtype=np.int64))
+    return counted_promise(
+        float(cells.score_sum.sum()),
+        float(cells.positive.sum()),
+        total,
+        rows=float(effective[0]),
+        level=level,
+    )
+
+
+def counted_promise(
+    promised: float, came: float, total: float, *, rows: float | None = None, level: float = 0.95
+) -> Promise:
+    """The same of sums that are known: of scores, of outcomes, of weights; ``rows`` are effective ones."""
+    require_share("level", level, "0.95")
+    rate = np.array([came / total])
+    low, high = wilson(rate, np.array([total if rows is None else rows]), level)
+    return Promise(promised, came, total * float(low[0]), total * float(high[0]))
+
+
+_NEGLIGIBLE = 1e-3
+"""Below this range of a Brownian motion its distribution function is 0 to every digit."""
+
+
+class KuiperTest(NamedTuple):
+    """The range of the cumulative error, the same in standard deviations, and its p-value."""
+
+    distance: float
+    statistic: float
+    p_value: float
+
+
+class SpiegelhalterTest(NamedTuple):
+    """A standard normal statistic and its two-sided p-value."""
+
+    statistic: float
+    p_value: float
+
+
+def kuiper(score: Any, outcome: Any = None, weight: Any = None) -> KuiperTest:
+    r"""Kuiper's test: the range of the cumulative error along the scores (Arrieta-Ibarra et al., 2022).
+
+    .. math::
+        C_k = \frac1n \sum_{i \le k} (o_i - p_i), \qquad
+        D = \max_{0 \le k \le n} C_k - \min_{0 \le k \le n} C_k, \qquad
+        D / \sigma, \quad \sigma^2 = \frac{1}{n^2} \sum_i p_i (1 - p_i)
+
+    Rows are in order of score. D is the error of the worst interval of scores (``distance``); under honest
+    scores D/σ (``statistic``) is the range of a Brownian motion, 1.6 on average. Use it as a test without
+    bins; it says that something is wrong, the reliability curve says where.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> kuiper(score=np.full(400, 0.5), outcome=np.arange(400) % 2 == 0).p_value
+    1.0
+    >>> kuiper(score=np.full(400, 0.5), outcome=np.arange(400) < 300).p_value < 1e-9
+    True
+    """
+    cells = cells_of(score, outcome, weight)
+    total = float(cells.total.sum())
+    path = np.concatenate([[0.0], np.cumsum(cells.gap)]) / total
+    distance = float(path.max() - path.min())
+    deviation = float(np.sqrt(cells.spread().sum())) / total
+    if deviation == 0:
+        certain = np.inf if distance > 0 else 0.0
+        return KuiperTest(distance, certain, float(distance == 0))
+    return KuiperTest(distance, distance / deviation, brownian_range_tail(distance / deviation))
+
+
+def spiegelhalter(score: Any, outcome: Any = None, weight: Any = None) -> SpiegelhalterTest:
+    r"""Spiegelhalter's test: is the Brier score what honest scores would give?
+
+    .. math::
+        Z = \frac{\sum_i (o_i - p_i)(1 - 2 p_i)}{\sqrt{\sum_i (1 - 2 p_i)^2 p_i (1 - p_i)}} \sim N(0, 1)
+
+    Positive if scores are too extreme or, with rare outcomes, too low. One number that errors of opposite
+    sign can cancel in: use it beside :func:`kuiper`, not alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> test = spiegelhalter(score=np.full(100, 0.2), outcome=np.arange(100) < 30)
+    >>> round(test.statistic, 6), round(test.p_value, 3)
+    (2.5, 0.012)
+    """
+    cells = cells_of(score, outcome, weight)
+    slope = 1.0 - 2.0 * cells.score
+    numerator = float(cells.gap @ slope)
+    deviation = float(np.sqrt(cells.spread() @ slope**2))
+    if deviation == 0:
+        certain = np.copysign(np.inf, numerator) if abs(numerator) > 0 else 0.0
+        return SpiegelhalterTest(float(certain), float(numerator == 0))
+    statistic = numerator / deviation
+    return SpiegelhalterTest(statistic, float(2 * ndtr(-abs(statistic))))
+
+
+def brownian_range_tail(x: float) -> float:
+    r"""P(range of a standard Brownian motion on [0, 1] ≥ x) (Feller, 1951).
+
+    .. math::
+        P = 8 \sum_{k \ge 1} (-1)^{k-1} k \, \Phi(-k x)
+    """
+    if x < _NEGLIGIBLE:
+        return 1.0
+    terms = np.arange(1, int(10 / x) + 3)
+    signs = np.where(terms % 2 == 1, 1.0, -1.0)
+    return float(np.clip(8 * (signs * terms * ndtr(-terms * x)).sum(), 0.0, 1.0))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.numbers import parts_of
-from unskew.metrics.clip import Clip, require_clip, resolve_clip
+from unskew.metrics.weights import Clip, require_clip, resolve_clip
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,9 +18,8 @@ from unskew.base.estimator import require_choice
 from unskew.base.numbers import parts_of
 from unskew.metrics.cell_sums import CellSums, both, tabled
 from unskew.metrics.chunks import DEFAULT_NAMES, Names, ScoreChunk, chunks
-from unskew.metrics.limits import SMALLEST
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
-from unskew.metrics.sketch_grid import Rule, check_bins, width_bin
+from unskew.metrics.sketch_grid import SMALLEST, Rule, check_bins, width_bin
 
 Array = NDArray[np.float64]
 Spacing = Literal["width", "mass", "log"]

@@ -74,6 +74,7 @@ class CalibrationSketch:
 
     def __init__(self, *, bins: int = DEFAULT_BINS, mantissa_bits: int = DEFAULT_MANTISSA_BITS) -> None:
         self.grid: SketchGrid = grid(bins, mantissa_bits)
+        self.bins, self.mantissa_bits = self.grid.bins, self.grid.mantissa_bits
         self.table = np.zeros((len(SUMS), self.grid.size, 2))
 
     @classmethod
@@ -137,16 +138,6 @@ class CalibrationSketch:
     def sums(self) -> CellSums:
         """The sums of every cell of the grid."""
         return CellSums(*self.table)
-
-    @property
-    def bins(self) -> int:
-        """Equal-width bins kept exact."""
-        return self.grid.bins
-
-    @property
-    def mantissa_bits(self) -> int:
-        """Binary logarithm of the cells an octave."""
-        return self.grid.mantissa_bits
 
     @property
     def rows(self) -> int:

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.base.estimator import require_choice, require_whole
-from unskew.metrics.limits import SMALLEST
 
 Rule = Literal["paper", "netcal"]
 """``"paper"``: bins (lo, hi], 0 in the first. ``"netcal"``: bins [lo, hi), 1 in the last."""
@@ -151,3 +150,16 @@ def ids(
     low, high = edges[below], edges[below + 1]
     above = (score >= high).astype(np.int64) + (score > high) - (score < low) - (score <= low)
     return np.asarray(cell + 2 * below + above)
+
+
+LIKELIHOOD_FLOOR = float(np.finfo(np.float64).eps)
+"""Likelihoods are floored here before the logarithm, as in scikit-learn's ``log_loss``."""
+
+SMALLEST = 1e-100
+"""1/p is taken at p of at least this, so that it, its sums and their squares stay finite."""
+
+DEFAULT_RESAMPLES = 2000
+"""Resamples of a bootstrap that nobody gave a number of."""
+
+MOST_RESAMPLES = 1_000_000
+"""Resamples and draws that a number may be asked to rest on; beyond, they would fill the memory."""

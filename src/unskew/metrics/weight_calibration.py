@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, chdtri
 
 from unskew.base.errors import ParameterError
-from unskew.metrics.limits import SMALLEST
 from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin
 from unskew.metrics.sketch import CalibrationSketch
+from unskew.metrics.sketch_grid import SMALLEST
 
 Array = NDArray[np.float64]
 

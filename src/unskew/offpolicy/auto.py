@@ -20,7 +20,7 @@ from unskew.calibration.recalibration import FOLDS
 from unskew.data import Log, require_log
 from unskew.debias import METHODS, Debiaser
 from unskew.learners import Learner, NeuMF
-from unskew.metrics.paired_users import require_paired
+from unskew.metrics.user_bootstrap import require_paired
 from unskew.offpolicy import compare
 from unskew.offpolicy.decision import BASELINE, ClickEvidence, Decision, RandomSample, decide, mean_paired
 from unskew.training.memory import give_back

@@ -14,7 +14,6 @@ from scipy.special import ndtr, ndtri
 from unskew.base.errors import ParameterError
 from unskew.base.notebook import ShowsItself
 from unskew.data import Log
-from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import (
     FEW_EFFECTIVE_ROWS,
     LEAST_POWER,
@@ -23,8 +22,9 @@ from unskew.metrics.judgement import (
     WEIGHT_CHECK_TOLERANCE,
     judge_estimate,
 )
-from unskew.metrics.limits import DEFAULT_RESAMPLES
 from unskew.metrics.significance import holm
+from unskew.metrics.sketch_grid import DEFAULT_RESAMPLES
+from unskew.metrics.weights import Clip
 from unskew.offpolicy.covariates import NOT_FEATURES, PREDICTION, Balance
 from unskew.offpolicy.estimates import DEFAULT_SLATE, OffPolicyEstimate, PairedEstimates, judge
 from unskew.offpolicy.inputs import (

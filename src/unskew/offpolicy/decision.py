@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unskew.base.errors import ParameterError
 from unskew.base.seeds import stream
-from unskew.metrics.paired_users import PairedUsers, paired_users
+from unskew.metrics.user_bootstrap import PairedUsers, paired_users
 from unskew.training.fitted import combined
 
 Floats = NDArray[np.float64]

@@ -14,8 +14,8 @@ from scipy.special import ndtri
 from unskew.base.errors import DataError
 from unskew.base.seeds import stream
 from unskew.data import Log
-from unskew.metrics.clip import Clip
-from unskew.metrics.limits import DEFAULT_RESAMPLES
+from unskew.metrics.sketch_grid import DEFAULT_RESAMPLES
+from unskew.metrics.weights import Clip
 from unskew.offpolicy.covariates import Balance
 from unskew.offpolicy.evidence import evidence_of
 from unskew.offpolicy.inputs import (
@@ -174,7 +174,7 @@ def off_policy_estimates(
         r̃ for ``"dr"``: a model, an array or one number; by default the model's own predictions.
     p_min
         Propensities below are raised to it; ``"auto"`` takes the clip with the least estimated error of the
-        weights (:mod:`unskew.metrics.clip`), whatever the density.
+        weights (:mod:`unskew.metrics.weights`), whatever the density.
     slate
         Items shown at random to each user in the test set that dcg@K and hits@K imagine.
     gamma

@@ -15,8 +15,8 @@ from unskew.base.errors import DataError, NotFittedError, ParameterError
 from unskew.base.estimator import require, require_choice, require_range, require_share
 from unskew.base.numbers import without_mask
 from unskew.data import Log
-from unskew.metrics.limits import DEFAULT_RESAMPLES, MOST_RESAMPLES
 from unskew.metrics.registry import metric
+from unskew.metrics.sketch_grid import DEFAULT_RESAMPLES, MOST_RESAMPLES
 from unskew.offpolicy.evidence import Evidence
 
 Estimator = Literal["balanced", "snips", "ips", "dr"]

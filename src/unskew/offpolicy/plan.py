@@ -16,8 +16,8 @@ from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require, require_share
 from unskew.base.notebook import ShowsItself
 from unskew.metrics.judgement import LEAST_POWER
-from unskew.metrics.paired_users import PairedUsers, paired_users
 from unskew.metrics.registry import MISSING
+from unskew.metrics.user_bootstrap import PairedUsers, paired_users
 from unskew.offpolicy.plan_inputs import PlanRows, rows_of_arrays, rows_of_files, rows_of_runs
 from unskew.report.table import Table, markdown_of, text_of
 
@@ -212,7 +212,7 @@ def plan_random(
         n = m \, U
 
     δ is the difference to tell, σ the standard deviation of what one user adds to the paired difference of
-    the two models (:func:`unskew.metrics.paired_users.paired_users`), m the impressions of a user. Both
+    the two models (:func:`unskew.metrics.user_bootstrap.paired_users`), m the impressions of a user. Both
     models are judged on the same impressions, so that what both find hard cancels, and impressions of one
     user are not taken as independent.
 

@@ -18,7 +18,7 @@ from unskew.base.seeds import stream
 from unskew.data import Log
 from unskew.data.source import Source, read_table
 from unskew.debias import load_model
-from unskew.metrics.limits import LIKELIHOOD_FLOOR
+from unskew.metrics.sketch_grid import LIKELIHOOD_FLOOR
 from unskew.offpolicy.comparison import compare
 from unskew.offpolicy.evidence import pairs_of
 from unskew.offpolicy.inputs import OffPolicyMetric

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from unskew.metrics.limits import LIKELIHOOD_FLOOR
+from unskew.metrics.sketch_grid import LIKELIHOOD_FLOOR
 from unskew.offpolicy.evidence import Atoms, Evidence
 from unskew.offpolicy.inputs import OffPolicyMetric
 from unskew.offpolicy.weighing import Contribution, Weighted

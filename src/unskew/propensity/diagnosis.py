@@ -22,7 +22,7 @@ from unskew.metrics import (
     wce,
     weight_diagnostics,
 )
-from unskew.metrics.clip import Clip
+from unskew.metrics.weights import Clip
 
 CHANCE_ERRORS = 1.96
 """A propensity without any knowledge is so many standard errors above an AUC of one half in 1 of 40 cases."""

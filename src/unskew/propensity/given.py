@@ -17,7 +17,7 @@ from unskew.base.plain_text import listed
 from unskew.calibration.venn_abers import warn_if_raised
 from unskew.data import Log
 from unskew.metrics import WeightDiagnostics, weight_diagnostics
-from unskew.metrics.clip import Clip, require_clip, resolve_clip
+from unskew.metrics.weights import Clip, require_clip, resolve_clip
 
 MOST_EVERYWHERE = 1 << 29
 """Propensities of all of D that are kept in memory, over all seeds (2 GiB of float32)."""

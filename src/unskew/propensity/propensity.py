@@ -31,8 +31,8 @@ from unskew.data.checks import require_both_clicks
 from unskew.data.known_propensity import require_unknown_propensities
 from unskew.data.vocabulary import Vocabulary
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.clip import Clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
+from unskew.metrics.weights import Clip
 from unskew.propensity.crossfit import (
     DEFAULT_FOLDS,
     OUT,

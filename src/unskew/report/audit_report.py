@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from unskew.metrics.judgement import LEAST_POWER
-from unskew.metrics.promise import promise
+from unskew.metrics.reliability import promise
 from unskew.report.audit_tables import (
     calibrators_table,
     data_line,

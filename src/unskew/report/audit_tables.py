@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from unskew.audit.actions import ActionsResult
     from unskew.audit.audit_result import AuditResult
+    from unskew.audit.by_segment import SegmentRepair
     from unskew.audit.monitor import MonitorResult, SegmentHistory
-    from unskew.audit.segment_repair import SegmentRepair
     from unskew.audit.weights_result import WeightsResult
 
 USE_THIS = " ← use this"

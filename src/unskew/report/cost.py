@@ -8,7 +8,7 @@ from typing import Any
 
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import LEVEL_TOLERANCE, Level, judge_level
-from unskew.metrics.promise import Promise, promise
+from unskew.metrics.reliability import Promise, promise
 from unskew.report.facts import LEVEL, filled
 from unskew.report.numbers import number, percent, real
 

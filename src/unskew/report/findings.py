@@ -21,8 +21,8 @@ from unskew.metrics.judgement import (
     most_collapsed,
     tells_apart,
 )
-from unskew.metrics.promise import promise
 from unskew.metrics.registry import metric, shown_metrics
+from unskew.metrics.reliability import promise
 from unskew.metrics.significance import LEAST_SEEDS
 from unskew.report.cost import excess_words, judge_promise, promises
 from unskew.report.facts import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from unskew.base.plain_text import plain
-from unskew.metrics.promise import counted_promise
+from unskew.metrics.reliability import counted_promise
 from unskew.report.audit_report import TONES
 from unskew.report.audit_tables import breaks_table, histories_table
 from unskew.report.cost import excess_words

@@ -20,7 +20,7 @@ from unskew.data import Log, Rows, Schema, require_log
 from unskew.data.values import MISSING, Bags, Numbers, Texts, Values
 from unskew.debias import Debiaser
 from unskew.metrics.judgement import LEVEL_TOLERANCE, SIGNIFICANT, is_off
-from unskew.metrics.limits import LIKELIHOOD_FLOOR
+from unskew.metrics.sketch_grid import LIKELIHOOD_FLOOR
 from unskew.propensity.propensity import BasePropensity
 
 Floats = NDArray[np.float64]

@@ -14,11 +14,11 @@ from unskew.data.datasets import Dataset
 from unskew.data.leaks import Leak
 from unskew.debias import Debiaser
 from unskew.debias.evaluation import Evaluated, level_of
-from unskew.metrics.clip import Clip, resolve_clip
 from unskew.metrics.collapse import counts
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.registry import CUTOFFS, metric
 from unskew.metrics.significance import holm, summarise, users_and_seeds
+from unskew.metrics.weights import Clip, resolve_clip
 from unskew.offpolicy.decision import BASELINE
 from unskew.propensity import Propensity
 from unskew.propensity.propensity import BasePropensity

@@ -14,7 +14,7 @@ from unskew.calibration.recalibration import NONE, require_kind
 from unskew.data.splitting import parse_duration
 from unskew.debias import METHODS
 from unskew.learners import LEARNERS, make_learner
-from unskew.metrics.clip import require_clip
+from unskew.metrics.weights import require_clip
 from unskew.propensity import (
     PopularityPropensity,
     make_propensity,

@@ -21,7 +21,7 @@ from unskew.data.datasets import Dataset
 from unskew.debias import METHODS
 from unskew.learners import LEARNERS, make_learner
 from unskew.metrics import CalibrationSketch, weight_diagnostics
-from unskew.metrics.clip import resolve_clip
+from unskew.metrics.weights import resolve_clip
 from unskew.offpolicy.decision import BASELINE
 from unskew.propensity import (
     PROPENSITIES,

@@ -14,7 +14,7 @@ from unskew.data import Log
 from unskew.data.datasets import Dataset
 from unskew.debias import Debiaser, make_method
 from unskew.learners import Learner
-from unskew.metrics.clip import Clip
+from unskew.metrics.weights import Clip
 from unskew.propensity import Propensity, Uncertainty, make_uncertainty
 
 if TYPE_CHECKING:

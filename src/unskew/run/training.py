@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unskew.data import Log
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.clip import Clip
+from unskew.metrics.weights import Clip
 from unskew.propensity.diagnosis import average, propensity_figures
 from unskew.propensity.propensity import BasePropensity
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unskew.base.files import write_text
-from unskew.metrics.promise import Promise
 from unskew.metrics.registry import CONVERSION_METRICS, PROPENSITY_METRICS, metric
+from unskew.metrics.reliability import Promise
 from unskew.report.cost import excess_words
 from unskew.report.numbers import brief, number
 from unskew.report.page import picture, render

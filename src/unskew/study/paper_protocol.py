@@ -18,7 +18,7 @@ from unskew.data.datasets import Dataset
 from unskew.debias import Debiaser, make_method
 from unskew.learners import Learner, NeuMF
 from unskew.metrics import CalibrationSketch, ece
-from unskew.metrics.clip import Clip
+from unskew.metrics.weights import Clip
 from unskew.propensity import DualFocal, MCDropout, Propensity, Uncertainty, make_uncertainty
 from unskew.run.protocol import Protocol, ProtocolName
 from unskew.study import legacy

@@ -11,8 +11,8 @@ import numpy as np
 from unskew.base.plain_text import plain
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import differs, excludes_zero
-from unskew.metrics.promise import Promise
 from unskew.metrics.registry import metric, shown_metrics
+from unskew.metrics.reliability import Promise
 from unskew.report.cost import promises
 from unskew.report.facts import LEVEL, deviation, filled, method_name, method_parts, tested_on
 from unskew.report.numbers import brief, number, real, signed, signed_fixed

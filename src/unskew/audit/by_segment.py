@@ -1,8 +1,11 @@
-"""Compare a calibrator that reads the segments, out of fold, with the recommended one of the scores alone."""
+"""A bounded sample of rows with their segments, and calibrators that read these, compared on it out of fold.
+
+Which rows are in the sample follows from their numbers alone, so that batches do not change it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +13,119 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from unskew.audit.crossfit import error_of_mean, fit_without_each, log_losses
-from unskew.audit.reading import Counted
-from unskew.audit.segment_rows import KeptRows, crossfit_by_segment, out_of_fold
+from unskew.audit.crossfit import Folds, error_of_mean, fit_without_each, fold_of_rows, log_losses
 from unskew.audit.segments import Segment, ValueCodes, corrected, segment_cells, segments_of, worst_first
 from unskew.base.plain_text import listed, plain
+from unskew.base.seeds import splitmix64
+from unskew.base.seeds import stream as seed_stream
 from unskew.calibration import Multicalibrated
 
 Array = NDArray[np.float64]
+
+MOST_KEPT = 1 << 15
+"""Rows of each outcome that are kept; beyond it those left stand for more."""
+
+_TYPES = (np.uint64, np.float64, np.uint8, np.float64, np.int8)
+"""Of priority, score, outcome, weight and fold."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRows:
+    """The rows that were kept; ``code`` is ``[columns, n]``, ``weight`` what each stands for."""
+
+    score: NDArray[np.float64]
+    outcome: NDArray[np.uint8]
+    weight: NDArray[np.float64]
+    fold: NDArray[np.int8]
+    code: NDArray[np.int32]
+    seen: int
+    """All rows that passed."""
+
+
+class SegmentRows:
+    """Rows of each outcome with the lowest hashes of their numbers, at most ``most`` of each.
+
+    Parameters
+    ----------
+    columns
+        How many columns of segments there are.
+    """
+
+    def __init__(self, columns: int, folds: int, *, seed: int = 0, most: int = MOST_KEPT) -> None:
+        self.folds, self.seed, self.most = folds, seed, most
+        self._columns: list[NDArray[Any]] = [
+            np.empty(0, kind) for kind in (*_TYPES, *(np.int32 for _ in range(columns)))
+        ]
+        self._seen = np.zeros(2, dtype=np.int64)
+        self._above = np.full(2, np.iinfo(np.uint64).max, dtype=np.uint64)
+
+    def add(self, start: int, numbers: Sequence[NDArray[Any]], codes: Sequence[NDArray[np.int64]]) -> None:
+        """Add rows of which the first has the number ``start``: score, outcome, weight (if any), segments."""
+        score, outcome = numbers[0], numbers[1]
+        rows = len(score)
+        number = np.arange(start, start + rows, dtype=np.uint64)
+        priority = splitmix64(number + np.uint64(seed_stream(self.seed, "segment rows")))
+        clicked = outcome == 1
+        self._seen += np.array([rows - clicked.sum(), clicked.sum()])
+        low = np.flatnonzero(priority <= np.where(clicked, self._above[1], self._above[0]))
+        weight = numbers[2] if len(numbers) > 2 else np.ones(rows)
+        fold = fold_of_rows(start, rows, self.folds, self.seed)
+        columns = (priority, score, outcome, weight, fold, *codes)
+        joined = [
+            np.concatenate([before, column[low].astype(before.dtype)])
+            for before, column in zip(self._columns, columns, strict=True)
+        ]
+        chosen = []
+        for kind in (0, 1):
+            at = np.flatnonzero(joined[2] == kind)
+            if len(at) > self.most:
+                at = at[np.argpartition(joined[0][at], self.most - 1)[: self.most]]
+                self._above[kind] = joined[0][at].max()
+            chosen.append(at)
+        self._columns = [column[np.concatenate(chosen)] for column in joined]
+
+    def rows(self) -> KeptRows:
+        """The rows in the order of their hashes, each with the weight that it has for those left out."""
+        order = np.argsort(self._columns[0])
+        _, score, outcome, weight, fold, *codes = (each[order] for each in self._columns)
+        kept = np.bincount(outcome, minlength=2)
+        stands_for = self._seen / np.maximum(kept, 1)
+        return KeptRows(
+            score, outcome, weight * stands_for[outcome], fold, np.stack(codes), int(self._seen.sum())
+        )
+
+
+def out_of_fold(
+    fold: NDArray[np.int8], predict: Callable[[int, NDArray[np.int64]], NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Return ``predict(k, rows)`` for the rows of each fold k."""
+    propensity = np.empty(len(fold))
+    for k in np.unique(fold):
+        rows = np.flatnonzero(fold == k)
+        propensity[rows] = predict(int(k), rows)
+    return propensity
+
+
+def crossfit_by_segment(
+    calibrator: Multicalibrated, kept: KeptRows, names: Sequence[str], folds: int
+) -> tuple[list[Multicalibrated], NDArray[np.float64]]:
+    """Fit a calibrator that reads segments without each fold; return the fits, and each row's probability."""
+
+    def features_of(rows: NDArray[Any]) -> dict[str, NDArray[np.int32]]:
+        return {column: code[rows] for column, code in zip(names, kept.code, strict=True)}
+
+    fitted = []
+    for fold in range(folds):
+        rows = kept.fold != fold
+        clone = calibrator.clone().set_params(segments=None)
+        clone.fit(kept.score[rows], kept.outcome[rows], kept.weight[rows], features=features_of(rows))
+        fitted.append(clone)
+
+    def predict(k: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        return fitted[k].predict(kept.score[rows], features_of(rows))
+
+    return fitted, out_of_fold(kept.fold, predict)
+
 
 INNER_FOLDS = 3
 """Folds in which each fit chooses its rounds: each is one of the folds that judge it already."""
@@ -104,24 +212,28 @@ def _off(segment: Segment) -> str:
 
 
 def compare_by_segment(
-    counted: Counted, *, recommended: str, tolerance: float, significance: float
+    kept: KeptRows,
+    values: Mapping[str, ValueCodes],
+    folds: Folds,
+    *,
+    recommended: str,
+    tolerance: float,
+    significance: float,
 ) -> SegmentRepair | None:
     """Compare them; None where some fold leaves rows of one class alone, or none at all."""
-    assert counted.sample is not None
-    kept = counted.sample.rows()
-    for fold in range(len(counted.folds)):
+    for fold in range(len(folds)):
         clicks = kept.outcome[kept.fold != fold]
         if not 0 < clicks.sum() < len(clicks):
             return None
-    names = list(counted.values)
+    names = list(values)
     probabilities: dict[str, Array] = {"none": kept.score}
     if recommended != "none":
-        fitted = fit_without_each(recommended, counted.folds)
+        fitted = fit_without_each(recommended, folds)
         probabilities[recommended] = out_of_fold(
             kept.fold, lambda fold, rows: fitted[fold].predict(kept.score[rows])
         )
     multi = Multicalibrated(folds=INNER_FOLDS, exact_below=0)
-    _, probabilities[MULTI] = crossfit_by_segment(multi, kept, names, len(counted.folds))
+    _, probabilities[MULTI] = crossfit_by_segment(multi, kept, names, len(folds))
     at = np.arange(len(kept.score)), kept.outcome
     loss = {name: log_losses(p)[at] for name, p in probabilities.items()}
     difference = loss[recommended] - loss[MULTI]
@@ -131,7 +243,7 @@ def compare_by_segment(
         name: RepairLine(
             name,
             float(kept.weight @ loss[name] / kept.weight.sum()),
-            _worst(kept, counted.values, p, tolerance=tolerance, significance=significance),
+            _worst(kept, values, p, tolerance=tolerance, significance=significance),
         )
         for name, p in probabilities.items()
     }
