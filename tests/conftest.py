@@ -19,7 +19,7 @@ gc.set_threshold(50_000)
 
 # Contract suites are imported as `contracts.…`; importlib mode puts no test folder on the path by itself.
 # What makes the pages of the documentation is tested too.
-sys.path[:0] = [str(TESTS), str(TESTS.parent / "docs")]
+sys.path[:0] = [str(TESTS), *(str(TESTS.parent / name) for name in ("docs", "tools"))]
 pytest.register_assert_rewrite("contracts")
 
 pytest_plugins = ["measured"]

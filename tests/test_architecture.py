@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from crossed import fit_of_ips
 from import_graph import SOURCE, imported_files
 
 TEXT = (SOURCE.parents[1] / "docs" / "reference" / "architecture.md").read_text(encoding="utf-8")
@@ -30,3 +31,9 @@ def test_each_file_of_a_walk_is_imported_by_one_above_it_and_none_comes_twice(wa
 def test_a_fit_is_followed_in_six_files():
     (fit,) = (steps for walk, steps in WALKS.items() if ".fit(" in walk)
     assert fit.count("\n") <= 6
+
+
+def test_a_fit_executes_no_more_files_than_the_page_says():
+    """What imports execute is left out (tools/crossed.py)."""
+    (most,) = re.findall(r"^\| `us\.IPS\(\)\.fit`.*\| (\d+) \|$", TEXT, re.MULTILINE)
+    assert len(fit_of_ips()) <= int(most)

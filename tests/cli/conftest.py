@@ -15,7 +15,7 @@ def _undrawn(undrawn: None) -> None:
 @pytest.fixture(autouse=True)
 def _unannounced(monkeypatch) -> None:
     """A slow machine announces how long a run takes, and a fast one does not."""
-    monkeypatch.setattr("unskew.run.estimate.SAID_SECONDS", float("inf"))
+    monkeypatch.setattr("unskew.run.sizes.SAID_SECONDS", float("inf"))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,10 +10,10 @@ import unskew as us
 from unskew.base.errors import ParameterError
 from unskew.cli import main
 from unskew.data import Schema
-from unskew.run.estimate import estimate_in_words
 from unskew.run.protocol import protocol_of
 from unskew.run.sizes import (
     PLATEAU_STEPS,
+    estimate_in_words,
     sized,
     sizes_of,
 )
@@ -121,10 +121,10 @@ def test_what_is_set_by_hand_stays(name):
 class TestEstimate:
     @pytest.fixture(autouse=True)
     def _a_row_takes_ten_milliseconds(self, monkeypatch):
-        monkeypatch.setattr("unskew.run.estimate.seconds_of_row", lambda *_: 1e-2)
+        monkeypatch.setattr("unskew.run.sizes.seconds_of_row", lambda *_: 1e-2)
         # How much longer a busy machine takes for these depends on the machine.
-        monkeypatch.setattr("unskew.run.estimate.REPORT_SECONDS", 0.0)
-        monkeypatch.setattr("unskew.run.estimate.PLAIN_SECONDS", 0.0)
+        monkeypatch.setattr("unskew.run.sizes.REPORT_SECONDS", 0.0)
+        monkeypatch.setattr("unskew.run.sizes.ROW_SECONDS", 0.0)
 
     def test_a_run_of_some_time_says_how_long_and_how_to_get_a_papers_table(
         self, capsys, tmp_path, monkeypatch

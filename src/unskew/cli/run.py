@@ -183,7 +183,7 @@ def _announce(config: Config, dataset: Dataset, guesses: Sequence[str]) -> None:
     """Say what is read, where a killed job goes on, and about how long it will take."""
     from unskew.cli import say
     from unskew.report.run_tables import schema_table
-    from unskew.run.estimate import SAID_SECONDS, estimate_in_words, estimated_seconds
+    from unskew.run.sizes import SAID_SECONDS, estimate_in_words, estimated_seconds
     from unskew.training.checkpoint import checkpoint_in_effect
 
     if not processes.is_writer():

@@ -25,7 +25,8 @@ EFFORTS: Mapping[Effort, Mapping[str, int]] = {
     "standard": {"seeds": 1, "crossfit": 2},
     "thorough": {"seeds": 10, "crossfit": 5},
 }
-"""The repetitions and the folds of each effort. ``quick`` leaves out the model with raw propensities."""
+"""The repetitions and the folds of each effort. ``quick`` also leaves out networks and blends as
+propensities, the model with raw propensities, and what fields are to the models."""
 
 PAPER_SEEDS = 10
 """Repetitions of the paper's tables."""
@@ -220,8 +221,8 @@ class ComputeConfig(Settings):
     """How much is computed, and where."""
 
     effort: Effort = option("standard")
-    """quick (no network as propensity, and no model with raw ones), standard, or thorough (ten repetitions
-    and five folds instead of one and two)."""
+    """quick (no network or blend as propensity, no model with raw ones, no importance of fields), standard,
+    or thorough (ten repetitions and five folds instead of one and two)."""
     device: str = option("auto", shown=False)
     """auto, cpu, cuda or cuda:1."""
     checkpoint: Path | None = option(None, shown=False, writes="folder")

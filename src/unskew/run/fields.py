@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -91,10 +91,6 @@ class Importance:
     nll: float
     fields: tuple[FieldImportance, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class ValueCalibration:
@@ -125,10 +121,6 @@ class ValueCalibration:
     excess: float
     q_value: float | None
     off: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 def field_importance(
@@ -268,46 +260,38 @@ def _judged(
     seed: int,
 ) -> _Judged:
     require_log(log)
-    is_model = isinstance(model, Debiaser | BasePropensity)
-    require(is_model, f"{type(model).__name__} is no trained model", "give a fitted debiaser or propensity")
+    converts = not isinstance(model, BasePropensity)
+    require(
+        isinstance(model, Debiaser | BasePropensity),
+        f"{type(model).__name__} is no trained model",
+        "give a fitted debiaser or propensity",
+    )
     random = np.random.default_rng(stream(seed, "rows"))
-    unlisted = isinstance(model, BasePropensity) and log.space == "matrix"
-    if isinstance(model, Debiaser):
-        at, outcome = log.clicked, log.known_conversion().astype(np.float64)
-    else:
-        at = log.clicked if unlisted else np.arange(len(log))
-        outcome = log.click[at].astype(np.float64)
+    unlisted = not converts and log.space == "matrix"
+    at = log.clicked if converts or unlisted else np.arange(len(log))
+    outcome = (log.known_conversion() if converts else log.click[at]).astype(np.float64)
     user, item = log.user[at], log.item[at]
     of_row = np.ones(len(at)) if weight is None else np.asarray(weight, dtype=np.float64)[at]
     is_sample = unlisted and len(at) + most < log.population_size
     if unlisted:
         # The pairs of D without a click are not in the log: as many are drawn as may be judged.
-        count = min(most, log.population_size - log.n_clicks)
-        # They are drawn without regard to repetitions.
-        drawn = random.integers(log.population_size, size=2 * count + 100)
-        cells = drawn[~np.isin(drawn, np.unique(log.cell[log.clicked]))][:count]
+        others = log.population_size - log.n_clicks
+        drawn = random.integers(log.population_size, size=2 * min(most, others) + 100)
+        cells = drawn[~np.isin(drawn, np.unique(log.cell[log.clicked]))][: min(most, others)]
         of_user, of_item = np.divmod(cells, log.n_items)
         user, item = np.append(user, of_user), np.append(item, of_item)
         at = np.append(at, np.full(len(cells), MISSING))
         outcome = np.append(outcome, np.zeros(len(cells)))
-        stands_for = (log.population_size - log.n_clicks) / max(len(cells), 1)
-        of_row = np.append(of_row, np.full(len(cells), stands_for))
+        of_row = np.append(of_row, np.full(len(cells), others / max(len(cells), 1)))
     lines = len(model.seeds_)
     if isinstance(model, Debiaser) and rows is not None and np.ndim(rows) > 1 and len(rows) not in (1, lines):
         # The rows that each member of each seed held out.
+        lines *= model.split_.lines
         require(
-            len(rows) == lines * model.split_.lines,
-            f"{len(rows)} lines of rows do not fit {lines} seeds",
+            len(rows) == lines,
+            f"{len(rows)} lines of rows do not fit {len(model.seeds_)} seeds",
             "give one line for all, one for each seed, or model.validation_rows(log)",
         )
-        lines = len(rows)
-
-    def predict(changed: Rows) -> Floats:
-        if isinstance(model, BasePropensity):
-            return model.predict_rows(changed, folds_of=asked).calibrated
-        by_seed = lines == len(model.seeds_)
-        return model.predict_rows(changed) if by_seed else model.predict_lines(changed)
-
     by_seed = np.tile(of_row, (lines, 1))
     judged = np.arange(len(at))
     if rows is not None:
@@ -322,10 +306,17 @@ def _judged(
         asked = reader.of_pairs(log.users.decode(user), log.items.decode(item)).rows
     else:
         asked = reader.of_log(log.take(at)).rows
-    schema = Schema.of_ids(len(model.users_), len(model.items_))
+
+    def predict(changed: Rows) -> Floats:
+        if isinstance(model, BasePropensity):
+            return model.predict_rows(changed, folds_of=asked).calibrated
+        by_line = lines != len(model.seeds_)
+        return model.predict_lines(changed) if by_line else model.predict_rows(changed)
+
+    ids = Schema.of_ids(len(model.users_), len(model.items_))
     return _Judged(
-        name="conversion" if isinstance(model, Debiaser) else "click",
-        schema=schema if model.encoders_ is None else model.encoders_.schema,
+        name="conversion" if converts else "click",
+        schema=ids if model.encoders_ is None else model.encoders_.schema,
         rows=asked,
         predict=predict,
         outcome=outcome[chosen],
@@ -439,16 +430,13 @@ def _named(values: Values) -> tuple[NDArray[np.intp], Any]:
 
 def number_groups(numbers: Floats) -> Any:
     """Groups of about equal size, named by their least and largest number."""
-    known = numbers[~np.isnan(numbers)]
+    known = np.sort(numbers[~np.isnan(numbers)])
     if not len(known):
         return pa.nulls(len(numbers), pa.large_string())
     edges = np.unique(np.quantile(known, np.linspace(0, 1, NUMBER_GROUPS + 1)[1:-1], method="lower"))
-    group = np.searchsorted(edges, numbers, side="left")
-    names = []
-    for number in range(len(edges) + 1):
-        mine = numbers[(group == number) & ~np.isnan(numbers)]
-        names.append(f"{mine.min():.4g} to {mine.max():.4g}" if len(mine) else "")
-    indices = pa.array(group, mask=np.isnan(numbers))
+    parts = np.split(known, np.searchsorted(known, edges, side="right"))
+    names = [f"{part[0]:.4g} to {part[-1]:.4g}" if len(part) else "" for part in parts]
+    indices = pa.array(np.searchsorted(edges, numbers, side="left"), mask=np.isnan(numbers))
     return pa.DictionaryArray.from_arrays(indices, pa.array(names))
 
 
@@ -456,11 +444,19 @@ def _value_calibration(segment: Segment) -> ValueCalibration:
     predicted, actual, rows = segment.mean_score, segment.base_rate, segment.rows
     # The predictions' own noise, at most: Σp(1 − p) is largest where all are their mean.
     noise = NORMAL_95 * math.sqrt(max(predicted * (1 - predicted), 0.0) / max(rows, 1))
-    level, low, high = (
-        predicted / rate if rate > 0 else None for rate in (actual, actual + noise, actual - noise)
-    )
+    ends = (actual, actual + noise, actual - noise)
+    level, low, high = (predicted / rate if rate > 0 else None for rate in ends)
     deviation = math.inf if level is None else abs(level - 1)
-    excess = rows * abs(predicted - actual)
-    off = is_off(segment.q_value, deviation, tolerance=LEVEL_TOLERANCE, significance=SIGNIFICANT)
-    of_value = segment.column, segment.value, rows, predicted, actual
-    return ValueCalibration(*of_value, level, low, high, excess, segment.q_value, off)
+    return ValueCalibration(
+        field=segment.column,
+        value=segment.value,
+        rows=rows,
+        predicted=predicted,
+        actual=actual,
+        level=level,
+        low=low,
+        high=high,
+        excess=rows * abs(predicted - actual),
+        q_value=segment.q_value,
+        off=is_off(segment.q_value, deviation, tolerance=LEVEL_TOLERANCE, significance=SIGNIFICANT),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -288,10 +289,10 @@ def field_figures(
 def _of_fields(model: Debiaser | BasePropensity, log: Log, **options: Any) -> dict[str, Any]:
     values = field_calibration(model, log, **options)
     return {
-        "importance": field_importance(model, log, **options).to_dict(),
+        "importance": asdict(field_importance(model, log, **options)),
         "values": len(values),
         "values_off": sum(value.off for value in values),
-        "worst_values": [value.to_dict() for value in values[:MOST_VALUES]],
+        "worst_values": [asdict(value) for value in values[:MOST_VALUES]],
     }
 
 

@@ -227,6 +227,7 @@ def _metrics(
     if dataset.train.features is not None:
         figures, words = leak_figures(config, leaks)
         metrics, labels = {**metrics, **figures}, [*labels, *words]
+    if dataset.train.features is not None and config.compute.effort != "quick":
         p = found.rows.get("known" if propensity is None else "calibrated")
         weight = None if p is None else 1.0 / np.maximum(p.mean(axis=0), float(metrics["p_min"]))
         metrics |= field_figures(models, main, propensity, dataset, weight)

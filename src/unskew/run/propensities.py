@@ -295,15 +295,21 @@ def fitted_propensity(
     return fit(propensity, log, seeds=config.seeds, device=device, progress=progress, **options), record
 
 
+def candidates_of_run(config: Config, log: Log) -> tuple[str, ...]:
+    """Return the propensities that are tried; with little effort neither a network nor a blend of two."""
+    names = default_candidates(log)
+    if config.compute.effort == "quick":
+        return tuple(name for name in names if name != "blend")
+    return tuple(dict.fromkeys((*names, config.learner)))
+
+
 def chosen_propensity(
     config: Config, protocol: Protocol, log: Log, progress: Progress
 ) -> tuple[BasePropensity, Choice | None, dict[str, Any]]:
     """Return the propensity of a run, unfitted; the choice, where there was one; and how it was chosen."""
     asked, device = config.propensity.kind, config.compute.device
     if asked == "auto" and config.needs_network is None:
-        network = () if config.compute.effort == "quick" else (config.learner,)
-        names = (*default_candidates(log), *network)
-        candidates = {name: made(config, protocol, name) for name in names}
+        candidates = {name: made(config, protocol, name) for name in candidates_of_run(config, log)}
         choice = choose_propensity(
             log,
             candidates,
