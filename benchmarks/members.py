@@ -66,7 +66,7 @@ def _measured(method: us.Debiaser, world: dict[str, float], device: str) -> dict
     predicted = time.process_time()
     return {
         **{name: figures[name] for name in ("auc", "dcg@6", "nll")},
-        "members": float(us.evaluate_members(model, data.test)["auc"].mean()),
+        "members": float(us.evaluate(model, data.test).members["auc"].mean()),
         "train": trained - start,
         "predict": predicted - start_predicting,
         "parameters": float(sum(p.numel() for p in model.networks_["prediction"].parameters())),

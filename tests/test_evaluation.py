@@ -8,7 +8,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import unskew as us
 from unskew.base.errors import DataError, ParameterError
-from unskew.debias.evaluation import evaluate_members, evaluate_users, level_of
+from unskew.debias.evaluation import level_of
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.registry import metric
 
@@ -66,15 +66,20 @@ class Ensemble(Given):
 
 def test_members_are_evaluated_beside_their_ensemble(data):
     scores = np.random.default_rng(3).uniform(0.05, 0.95, (3, 2, 40, 30))
-    model = Ensemble(scores)
-    found = evaluate_users(model, data.test)
+    found = us.evaluate(Ensemble(scores), data.test)
     each = [us.evaluate(Given(scores[:, member]), data.test) for member in (0, 1)]
-    by_member = evaluate_members(model, data.test)
     for name in ("auc", "dcg@2", "nll", "mean_over_rate"):
-        np.testing.assert_allclose(found.values[name], each[0][name])
-        np.testing.assert_allclose(found.members[name], (each[0][name] + each[1][name]) / 2)
-        np.testing.assert_allclose(by_member[name], np.stack([each[0][name], each[1][name]], axis=1))
-    assert evaluate_users(Given(scores[:, 0]), data.test).members is None
+        np.testing.assert_allclose(found[name], each[0][name])
+        np.testing.assert_allclose(found.members[name], np.stack([each[0][name], each[1][name]], axis=1))
+    assert each[0].members is None
+
+
+def test_it_shows_itself_in_words_and_as_a_table(data):
+    found = us.evaluate(Given(np.random.default_rng(4).random((2, 40, 30))), data.test)
+    auc, rows = f"{found['auc'].mean():.4f}", len(data.test.clicked)
+    assert repr(found).startswith(f"Evaluation(auc {auc}, ")
+    assert f"mean of 2 seeds on {rows:,} test rows" in repr(found)
+    assert "AUC" in found._repr_html_()
 
 
 def test_the_level_of_predictions_is_told_beside_their_order(data):
@@ -178,8 +183,8 @@ def test_seeds_are_evaluated_together_too(data):
     truth = np.zeros((40, 30))
     truth[data.test.user, data.test.item] = data.test.conversion
     scores = 0.1 + 0.1 * truth + 0.6 * np.random.default_rng(0).random((3, 40, 30))
-    found = evaluate_users(Given(scores), data.test)
-    mean = evaluate_users(Given(scores.mean(axis=0)[None]), data.test)
-    assert found.together == pytest.approx({name: each[0] for name, each in mean.values.items()})
-    assert found.together["auc"] > found.values["auc"].mean(), "noise cancels out"
+    found = us.evaluate(Given(scores), data.test)
+    mean = us.evaluate(Given(scores.mean(axis=0)[None]), data.test)
+    assert found.together == pytest.approx({name: each[0] for name, each in mean.items()})
+    assert found.together["auc"] > found["auc"].mean(), "noise cancels out"
     assert mean.together is None

@@ -36,7 +36,6 @@ from unskew.debias import load_model as load_model
 from unskew.debias import losses as losses
 from unskew.debias.classifier import DebiasedClassifier as DebiasedClassifier
 from unskew.debias.evaluation import evaluate as evaluate
-from unskew.debias.evaluation import evaluate_members as evaluate_members
 from unskew.learners import Custom as Custom
 from unskew.learners.classifier import Classifier as Classifier
 from unskew.learners.learner import Learner as Learner

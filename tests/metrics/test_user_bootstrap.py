@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 import unskew as us
-from unskew.debias.evaluation import evaluate_users
+from unskew.debias.evaluation import evaluate
 from unskew.metrics import auc
 from unskew.metrics import user_bootstrap as bootstrap
 from unskew.metrics.significance import summarise
@@ -57,10 +57,10 @@ def drawn_counts():
 
 def test_a_resample_is_what_evaluate_says_of_the_resampled_users(world):
     log, scores, label = world
-    found = evaluate_users(Lines(scores), log)
+    found = evaluate(Lines(scores), log)
     counts = drawn_counts()
     assert {name: line.shape for name, line in found.resampled.items()} == dict.fromkeys(
-        found.values, (2, RESAMPLES)
+        found, (2, RESAMPLES)
     )
     for number in (0, 17):
         people = np.repeat(np.arange(150), counts[number].astype(int))
@@ -68,7 +68,7 @@ def test_a_resample_is_what_evaluate_says_of_the_resampled_users(world):
         for name, values in expected.items():
             tolerance = 0.002 if name == "auc" else 1e-9
             np.testing.assert_allclose(found.resampled[name][:, number], values, atol=tolerance, err_msg=name)
-            assert not np.allclose(values, found.values[name], atol=tolerance), name
+            assert not np.allclose(values, found[name], atol=tolerance), name
 
 
 def test_the_auc_s_parts_by_user_add_up_to_nothing_and_give_the_spread_of_a_true_bootstrap(world):
@@ -103,9 +103,9 @@ def test_the_interval_of_a_difference_covers_the_truth_as_often_as_it_says():
     covered = {name: [] for name in ("auc", "nll", "dcg@4", "user_auc")}
     for start in range(0, users, each):
         people = slice(start * items, (start + each) * items)
-        found = evaluate_users(Lines(models), log.take(np.arange(people.start, people.stop)))
+        found = evaluate(Lines(models), log.take(np.arange(people.start, people.stop)))
         for name, line in covered.items():
-            difference = found.values[name][0] - found.values[name][1]
+            difference = found[name][0] - found[name][1]
             draws = found.resampled[name][0] - found.resampled[name][1]
             told = user_interval(difference, draws)
             line.append(told["low"] <= truth[name][0] - truth[name][1] <= told["high"])
@@ -116,10 +116,11 @@ def test_the_interval_of_a_difference_covers_the_truth_as_often_as_it_says():
 
 def test_many_users_are_resampled_in_groups_with_the_same_spread(world, monkeypatch):
     log, scores, _ = world
-    whole = evaluate_users(Lines(scores), log)
+    whole = evaluate(Lines(scores), log)
+    assert whole.resampled
     monkeypatch.setattr(bootstrap, "MOST_GROUPS", 50)
-    grouped = evaluate_users(Lines(scores), log)
-    assert grouped.values.keys() == whole.values.keys()
+    grouped = evaluate(Lines(scores), log)
+    assert grouped.keys() == whole.keys()
     for name, line in whole.resampled.items():
         assert grouped.resampled[name].std() == pytest.approx(line.std(), rel=0.35), name
         assert not np.array_equal(grouped.resampled[name], line)
@@ -127,8 +128,8 @@ def test_many_users_are_resampled_in_groups_with_the_same_spread(world, monkeypa
 
 def test_one_row_for_each_user_leaves_the_user_auc_undefined():
     random = np.random.default_rng(3)
-    found = evaluate_users(Lines(random.random((1, 40, 1))), shown(random.random((40, 1)) < 0.4))
-    told = {name: summarise(found.values[name], found.resampled[name]) for name in ("user_auc", "auc")}
+    found = evaluate(Lines(random.random((1, 40, 1))), shown(random.random((40, 1)) < 0.4))
+    told = {name: summarise(found[name], found.resampled[name]) for name in ("user_auc", "auc")}
     assert told["user_auc"]["mean"] is None
     assert (told["user_auc"]["low"], told["user_auc"]["high"]) == (None, None)
     assert told["auc"]["low"] < told["auc"]["mean"] < told["auc"]["high"]

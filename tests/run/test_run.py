@@ -15,7 +15,7 @@ import pytest
 import unskew as us
 from unskew.base.errors import ParameterError, RunFolderError
 from unskew.cli import main
-from unskew.debias.evaluation import evaluate_users
+from unskew.debias.evaluation import evaluate
 from unskew.propensity import InSampleWarning
 from unskew.report.plots.methods import metric_charts
 from unskew.run import result as run_result
@@ -187,7 +187,7 @@ class TestMetrics:
     def test_means_have_an_interval_over_test_users(self, result):
         test = result.dataset.test
         for key, of_method in result.metrics["methods"].items():
-            found = evaluate_users(result.models[key], test)
+            found = evaluate(result.models[key], test)
             for name, told in of_method.items():
                 margin = 1.959964 * found.resampled[name].mean(axis=0).std(ddof=1)
                 ends = (told["low"], told["high"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from unskew.base.notebook import Figures
 from unskew.data import Log, require_log
 from unskew.metrics.proper import auc, nll
 from unskew.metrics.ranking import user_aucs, user_ranking
-from unskew.metrics.registry import CUTOFFS
+from unskew.metrics.registry import CUTOFFS, SHOWN_METRICS, metric
 from unskew.metrics.significance import Summary, summarise
 from unskew.metrics.sketch_grid import LIKELIHOOD_FLOOR
 from unskew.metrics.user_bootstrap import UserBootstrap, auc_by_user
@@ -36,79 +36,74 @@ class ConversionModel(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluated:
-    """Metrics on a test log, and the same on resamples of its users.
+class Evaluation(Figures):
+    """Metrics of a model on a test log: by name, an array with one value per seed.
 
-    Attributes
-    ----------
-    values
-        By metric, one value per seed.
-    resampled
-        By metric ``[seeds, resamples]``: of the same resamples for every model on the same test log, so that
-        differences of models are paired.
-    members
-        By metric, the mean over the members of each seed, of a model that is an ensemble; else None.
-    together
-        By metric, of the mean prediction of all seeds, which ``predict`` gives; None of one seed.
+    Seeds tell how training varies; the test set is the same for all of them.
     """
 
-    values: Mapping[str, Floats]
-    resampled: Mapping[str, Floats]
-    members: Mapping[str, Floats] | None = None
-    together: Mapping[str, float] | None = None
+    def __init__(self, model: Any, test: Log, ks: Sequence[int], seed: int) -> None:
+        self._model, self._test, self._how = model, test, (tuple(ks), seed)
+        self._score, self._has_level = _scored(model, test)
+        self._measured = self._of(self._score)
+        super().__init__(_values(self._measured))
+
+    def _of(self, score: Floats) -> Measured:
+        return _measured(score, self._has_level, self._test, *self._how)
+
+    @cached_property
+    def resampled(self) -> dict[str, Floats]:
+        """By metric ``[seeds, resamples]``: what other samples of the test users would show.
+
+        The resamples are the same for every model on the same test log, so that differences of models are
+        paired (:func:`unskew.metrics.significance.users_and_seeds` makes intervals of them). All metrics are
+        ratios of sums by user and exact; the pooled AUC is exact to first order.
+        """
+        users = UserBootstrap.of(self._test.user[self._test.clicked])
+        return {
+            name: users.ratios(*(np.stack([sums[line] for _, sums in lines]) for line in (0, 1)))
+            for name, lines in self._measured.items()
+        }
+
+    @cached_property
+    def together(self) -> dict[str, float] | None:
+        """By metric, of the mean prediction of all seeds, which ``predict`` gives; None of one seed."""
+        if len(self._score) == 1:
+            return None
+        mean = _values(self._of(self._score.mean(axis=0)[None]))
+        return {name: float(value[0]) for name, value in mean.items()}
+
+    @cached_property
+    def members(self) -> dict[str, Floats] | None:
+        """By metric ``[seeds, members]``, of each member of an ensemble; None of other models.
+
+        The distance between members on average and their ensemble is what averaging is worth.
+        """
+        if getattr(self._model, "members", 1) == 1:
+            return None
+        lines = self._model.predict_members_each(self._test.take(self._test.clicked))
+        values = _values(self._of(np.concatenate(lines)))
+        return {name: of_all.reshape(lines.shape[:2]) for name, of_all in values.items()}
+
+    def __repr__(self) -> str:
+        shown = [name for name in SHOWN_METRICS if name in self]
+        figures = ", ".join(f"{name} {metric(name).text(float(self[name].mean()))}" for name in shown)
+        seeds, clicks = len(self._score), len(self._test.clicked)
+        return f"Evaluation({figures}; mean of {seeds} seed{'s' * (seeds > 1)} on {clicks:,} test rows)"
 
 
-def evaluate(model: ConversionModel, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0) -> Figures:
-    """Metrics on a test log that was shown at random: ``auc`` (pooled), ``user_auc``, ``dcg@k``, ``hits@k``,
-    ``recall@k``, ``ndcg@k``, ``nll`` and ``mean_over_rate`` (mean prediction ÷ conversion rate: above 1 it
-    predicts more conversions than there are); each an array with one value per seed of the model.
+def evaluate(model: ConversionModel, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0) -> Evaluation:
+    """Return metrics on a test log that was shown at random, each with one value per seed of the model.
 
-    Ranking metrics cannot see a skewed level, which ``nll`` and ``mean_over_rate`` do; a model whose
+    They are ``auc`` (pooled), ``user_auc``, ``dcg@k``, ``hits@k``, ``recall@k``, ``ndcg@k``, ``nll`` and
+    ``mean_over_rate`` (mean prediction ÷ conversion rate: above 1 it predicts more conversions than there
+    are). Ranking metrics cannot see a skewed level, which ``nll`` and ``mean_over_rate`` do; a model whose
     predictions are scores to rank by (``predicts_rates = False``) has no level, and neither of the two. Only
     a user's own test items are ranked, over users with at least one conversion; ties are broken at random by
-    ``seed``.
+    ``seed``. What other test users would show, and what the members of an ensemble reach, are attributes of
+    the result.
     """
-    return Figures(_values(_measured(*_scored(model, test), test, ks, seed)))
-
-
-def evaluate_users(
-    model: ConversionModel, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0
-) -> Evaluated:
-    """The metrics of :func:`evaluate`, and how they move when the test users are resampled.
-
-    Seeds tell how training varies; the test set is the same for all of them. What another sample of users
-    would show is in ``resampled`` (:func:`unskew.metrics.significance.users_and_seeds` makes
-    intervals of it). All metrics are ratios of sums by user and exact; the pooled AUC is exact to first
-    order.
-    """
-    score, has_level = _scored(model, test)
-    measured = _measured(score, has_level, test, ks, seed)
-    users = UserBootstrap.of(test.user[test.clicked])
-    resampled = {}
-    for name, lines in measured.items():
-        top, bottom = (np.stack([sums[line] for _, sums in lines]) for line in (0, 1))
-        resampled[name] = users.ratios(top, bottom)
-    together = None
-    if len(score) > 1:
-        of_mean = _values(_measured(score.mean(axis=0)[None], has_level, test, ks, seed))
-        together = {name: float(value[0]) for name, value in of_mean.items()}
-    members = evaluate_members(model, test, ks=ks, seed=seed) if getattr(model, "members", 1) > 1 else None
-    mean = None if members is None else {name: each.mean(axis=1) for name, each in members.items()}
-    return Evaluated(_values(measured), resampled, mean, together)
-
-
-def evaluate_members(
-    model: Any, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0
-) -> dict[str, NDArray[np.float64]]:
-    """The metrics of :func:`evaluate` for every member of a model's ensembles ``[seeds, members]``.
-
-    What members reach on average, beside what their ensemble does, is what averaging is worth.
-    """
-    lines = model.predict_members_each(test.take(test.clicked))
-    has_level = getattr(model, "predicts_rates", True)
-    measured = _measured(np.concatenate(lines), has_level, test, ks, seed)
-    return {name: values.reshape(lines.shape[:2]) for name, values in _values(measured).items()}
+    return Evaluation(model, test, ks, seed)
 
 
 def _values(measured: Measured) -> dict[str, Floats]:

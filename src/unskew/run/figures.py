@@ -14,7 +14,7 @@ from unskew.data import Log
 from unskew.data.datasets import Dataset
 from unskew.data.leaks import Leak
 from unskew.debias import Debiaser
-from unskew.debias.evaluation import Evaluated, level_of
+from unskew.debias.evaluation import Evaluation, level_of
 from unskew.metrics.collapse import counts
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.registry import CUTOFFS, metric
@@ -99,13 +99,12 @@ def spread_figures(
 
 
 def metrics_on_test(
-    models: Mapping[str, Debiaser], found: Mapping[str, Evaluated], test: Log
+    models: Mapping[str, Debiaser], found: Mapping[str, Evaluation], test: Log
 ) -> dict[str, Any]:
     """Return the metrics of each model on the test log, and its differences to the baseline."""
     summaries: dict[str, dict[str, Any]] = {
         key: {
-            name: dict(summarise(seeds, of.resampled[name])) | _beside(of, name)
-            for name, seeds in of.values.items()
+            name: dict(summarise(seeds, of.resampled[name])) | _beside(of, name) for name, seeds in of.items()
         }
         for key, of in found.items()
     }
@@ -149,21 +148,21 @@ def recalibration_figures(models: Mapping[str, Debiaser]) -> tuple[dict[str, Any
     return ({"recalibration": figures} if figures else {}), labels
 
 
-def _beside(of: Evaluated, name: str) -> dict[str, float | None]:
+def _beside(of: Evaluation, name: str) -> dict[str, float | None]:
     """Return what members of ensembles reach on average, and all seeds together."""
-    members = {} if of.members is None else {"members_mean": summarise(of.members[name])["mean"]}
+    members = {} if of.members is None else {"members_mean": summarise(of.members[name].mean(axis=1))["mean"]}
     return members if of.together is None else members | {"together": of.together[name]}
 
 
-def _comparison(found: Mapping[str, Evaluated]) -> dict[str, Any]:
+def _comparison(found: Mapping[str, Evaluation]) -> dict[str, Any]:
     """Return paired differences to the baseline, with Holm's correction over all methods and metrics; where
     1 is the goal (``mean_over_rate``), differences of the distance from 1. Intervals and p-values are over
     test users and seeds, as in :func:`unskew.metrics.significance.users_and_seeds`."""
     result: dict[str, Any] = {}
     for key, of in found.items():
-        for name in of.values if key != BASELINE and BASELINE in found else ():
+        for name in of if key != BASELINE and BASELINE in found else ():
             mine, theirs = (
-                [metric(name).compared_by(each[name]) for each in (model.values, model.resampled)]
+                [metric(name).compared_by(each[name]) for each in (model, model.resampled)]
                 for model in (of, found[BASELINE])
             )
             difference = mine[0] - theirs[0]

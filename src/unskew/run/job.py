@@ -18,7 +18,7 @@ from unskew.data.datasets import Dataset, load
 from unskew.data.datasets.dataset import with_unbiased_share
 from unskew.data.leaks import Leak, require_no_leaks
 from unskew.debias import Debiaser
-from unskew.debias.evaluation import Evaluated, evaluate_users
+from unskew.debias.evaluation import Evaluation, evaluate
 from unskew.offpolicy.auto import Searched
 from unskew.offpolicy.decision import BASELINE
 from unskew.propensity import InSampleWarning, NaiveBayesPropensity, registered_name
@@ -181,7 +181,7 @@ def _run(asked: Config, dataset: Dataset, progress: Progress, fit: Callable[...,
         figures = {**found.figures, **tower_figures(model, log.density)}
         found = replace(found, figures=figures, sketches=getattr(model, "click_sketches_", {}))
     test = dataset.test
-    evaluated = {} if test is None else {key: evaluate_users(model, test) for key, model in models.items()}
+    evaluated = {} if test is None else {key: evaluate(model, test) for key, model in models.items()}
     return Result(
         config=config,
         dataset=dataset,
@@ -200,7 +200,7 @@ def _metrics(
     dataset: Dataset,
     found: RunPropensities,
     models: Mapping[str, Debiaser],
-    evaluated: Mapping[str, Evaluated],
+    evaluated: Mapping[str, Evaluation],
     searched: tuple[Searched, list[str]] | None,
     leaks: list[Leak],
     sizes: Mapping[str, Any],

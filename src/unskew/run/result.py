@@ -22,7 +22,7 @@ from unskew.data.datasets import Dataset
 from unskew.data.distinct import as_arrow
 from unskew.data.values import as_column
 from unskew.debias import Debiaser
-from unskew.debias.evaluation import Evaluated
+from unskew.debias.evaluation import Evaluation
 from unskew.debias.storage import write_models
 from unskew.metrics import CalibrationSketch
 from unskew.propensity.propensity import BasePropensity
@@ -54,7 +54,7 @@ class Result(ShowsItself):
     models: Mapping[str, Debiaser]
     metrics: Mapping[str, Any]
     """What ``metrics.json`` holds."""
-    evaluated: Mapping[str, Evaluated]
+    evaluated: Mapping[str, Evaluation]
     """The metrics of each model on the test log, and on resamples of its users; empty without a test log."""
     sketches: Mapping[str, CalibrationSketch]
     """Held-out scores against clicks of the first seed, ``"raw"`` and ``"calibrated"``."""

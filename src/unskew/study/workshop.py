@@ -27,7 +27,7 @@ from unskew.base.progress import SILENT, Progress
 from unskew.base.registry import CALIBRATORS, LEARNERS, METHODS
 from unskew.data import Log
 from unskew.data.datasets import Dataset, load
-from unskew.debias.evaluation import evaluate_users
+from unskew.debias.evaluation import evaluate
 from unskew.metrics.collapse import Collapsed, counts
 from unskew.propensity import Propensity, Uncertainty, load_propensity
 from unskew.propensity.propensity import BasePropensity
@@ -235,9 +235,9 @@ class Workshop:
         tests = {"": result.evaluated[result.main]} if result.evaluated else {}
         if (other := self._other_test(result)) is not None:
             name = OTHER_TEST[protocol_of(result.config).test_protocol]
-            tests[name] = evaluate_users(model, other)
+            tests[name] = evaluate(model, other)
         for test, found in tests.items():
-            for metric, values in found.values.items():
+            for metric, values in found.items():
                 yield from _of_seeds("method", model.seeds_, metric, values, test=test)
                 known = [line for line in found.resampled[metric] if np.isfinite(line).any()]
                 if known:
