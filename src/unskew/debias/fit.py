@@ -38,13 +38,12 @@ from unskew.training import (
     hashing,
     in_groups,
     join_histories,
-    join_networks,
     train,
 )
 from unskew.training.held_out import BY_PAIR, Ends, HeldOut, Split, ValidationLoss
 from unskew.training.inference import logits
 from unskew.training.means import weighted_mean
-from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
+from unskew.training.memory import replicas_at_once, share_of_history, size_of
 from unskew.training.reader import Reader
 from unskew.training.state import under
 from unskew.training.warm_start import WarmStart
@@ -115,6 +114,52 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Learnt:
+    """What training found for each of some replicas; all else follows from the data."""
+
+    history: History
+    validation_loss: list[float] | None
+    """Of each replica at its chosen epoch; None where nothing was held out."""
+    learned: dict[str, list[Learned]]
+    """What each replica's towers learned, by the tower's name."""
+    tensors: dict[str, Tensor]
+    """Of the networks and of what the losses saw last ``[R, …]``."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Learnt]) -> Learnt:
+        """Return the findings for the replicas of several groups."""
+        first = parts[0]
+        losses = [part.validation_loss for part in parts if part.validation_loss is not None]
+        return cls(
+            join_histories([part.history for part in parts]),
+            [loss for of_part in losses for loss in of_part] if losses else None,
+            {tower: [one for part in parts for one in part.learned[tower]] for tower in first.learned},
+            {name: torch.cat([part.tensors[name] for part in parts]) for name in first.tensors},
+        )
+
+    def share(self, replicas: slice) -> Learnt:
+        """Return the findings for some of the replicas."""
+        return Learnt(
+            share_of_history(self.history, replicas),
+            None if self.validation_loss is None else self.validation_loss[replicas],
+            {tower: of_replicas[replicas] for tower, of_replicas in self.learned.items()},
+            {name: values[replicas] for name, values in self.tensors.items()},
+        )
+
+    def packed(self) -> processes.Packed:
+        """Return the findings as other processes can read them."""
+        rest = {"validation_loss": self.validation_loss, "learned": self.learned}
+        return {"history": self.history.to_dict(), **rest}, self.tensors
+
+    @classmethod
+    def unpacked(cls, packed: processes.Packed) -> Learnt:
+        """Return what another process packed."""
+        value, tensors = packed
+        learned = {tower: [Learned(*one) for one in ones] for tower, ones in value["learned"].items()}
+        return cls(History(**value["history"]), value["validation_loss"], learned, dict(tensors))
+
+
+@dataclass(frozen=True)
 class Trained:
     """What training leaves of a stack of replicas."""
 
@@ -123,84 +168,35 @@ class Trained:
     """What the losses saw last, for :meth:`unskew.Debiaser.finish`."""
     history: History
     validation_loss: list[float] | None
-    """Of each replica at its chosen epoch; None where nothing was held out."""
     learned: dict[str, list[Learned]]
-    """What each replica's towers learned, by the tower's name."""
 
-    @classmethod
-    def joined(cls, parts: Sequence[Trained], fresh: Networks, replicas: tuple[Replica, ...]) -> Trained:
-        """All replicas of several groups, in untrained networks of as many."""
-        networks = {
-            name: join_networks([part.networks[name] for part in parts], network)
-            for name, network in fresh.items()
-        }
-        losses = [part.validation_loss for part in parts if part.validation_loss is not None]
-        return cls(
-            networks=networks,
-            setting=Setting.combined([part.setting for part in parts], torch.cat, networks, _seeds(replicas)),
-            history=join_histories([part.history for part in parts]),
-            validation_loss=[loss for part in losses for loss in part] if losses else None,
-            learned={
-                tower: [each for part in parts for each in part.learned[tower]] for tower in parts[0].learned
-            },
-        )
-
-    def share(self, part: slice, fresh: Networks, replicas: tuple[Replica, ...]) -> Trained:
-        """What some of the replicas would have been alone, in untrained networks of as many."""
-        networks = {
-            name: share_of_network(self.networks[name], network, part) for name, network in fresh.items()
-        }
-        return Trained(
-            networks=networks,
-            setting=Setting.combined(
-                [self.setting], lambda values: values[0][part], networks, _seeds(replicas)
-            ),
-            history=share_of_history(self.history, part),
-            validation_loss=None if self.validation_loss is None else self.validation_loss[part],
-            learned={tower: of_replicas[part] for tower, of_replicas in self.learned.items()},
-        )
-
-    def packed(self) -> processes.Packed:
-        """What training found, for other processes; what follows from the data is left out."""
+    @property
+    def learnt(self) -> Learnt:
+        """What was found for each replica."""
         tensors = {f"setting {name}": value for name, value in self.setting.tensors().items()}
         for name, network in self.networks.items():
             tensors |= {f"network {name} {key}": value for key, value in network.state_dict().items()}
-        found = {"validation_loss": self.validation_loss, "learned": self.learned}
-        return {"history": self.history.to_dict(), **found}, tensors
+        return Learnt(self.history, self.validation_loss, self.learned, tensors)
 
     @classmethod
-    def unpacked(
-        cls,
-        packed: processes.Packed,
-        method: Debiaser,
-        job: Job,
-        replicas: tuple[Replica, ...],
-        given: GivenPropensities | None,
-    ) -> Trained:
-        """From what another process found for some replicas."""
-        value, tensors = packed
-        networks = job.untrained(method, replicas, drawn=False)
+    def of(cls, learnt: Learnt, method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
+        """Return the networks and the setting of the replicas of a job from what was found for them."""
+        networks = job.untrained(method, job.replicas, drawn=False)
         for name, network in networks.items():
-            network.load_state_dict(under(tensors, f"network {name} "))
-        data = _observed(job, given, replicas)
+            network.load_state_dict(under(learnt.tensors, f"network {name} "))
+        data = _observed(job, given, job.replicas)
         training, _ = data.split(job.held_out, job.by, job.ends)
         setting = _setting(method, job, data, training, networks, given)
-        setting.restore(under(tensors, "setting "))
-        return cls(
-            networks=networks,
-            setting=setting,
-            history=History(**value["history"]),
-            validation_loss=value["validation_loss"],
-            learned={tower: [Learned(*each) for each in of] for tower, of in value["learned"].items()},
-        )
+        setting.restore(under(learnt.tensors, "setting "))
+        return cls(networks, setting, learnt.history, learnt.validation_loss, learnt.learned)
 
     def collapsed(self, replicas: tuple[Replica, ...]) -> tuple[Collapsed, ...]:
-        """The towers and seeds that learned nothing; members beyond the first are named."""
+        """Return the towers and seeds that learned nothing; members beyond the first are named."""
         return tuple(
-            Collapsed(f"{tower}, member {of.member}" if of.member else tower, of.seed, each.reason)
+            Collapsed(tower + f", member {of.member}" * (of.member > 0), of.seed, one.reason)
             for tower, of_replicas in self.learned.items()
-            for of, each in zip(replicas, of_replicas, strict=True)
-            if each.reason is not None
+            for of, one in zip(replicas, of_replicas, strict=True)
+            if one.reason is not None
         )
 
 
@@ -225,29 +221,18 @@ def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) 
         return _fit_tables(method, job, given)
     if processes.world() == 1:
         return _train_here(method, job, given)
-    parts = [processes.share(len(job.replicas), each) for each in range(processes.world())]
-    own, replicas = parts[processes.rank()], job.replicas
-    trained: list[Trained] = []
+    parts = [processes.share(len(job.replicas), rank) for rank in range(processes.world())]
+    own = parts[processes.rank()]
 
     def train_own() -> processes.Packed:
-        if not replicas[own]:
+        if not job.replicas[own]:
             return None, {}
-        trained.append(_train_here(method, replace(job, replicas=replicas[own]), _share(given, own)))
-        return trained[0].packed()
+        trained = _train_here(method, replace(job, replicas=job.replicas[own]), _share(given, own))
+        return trained.learnt.packed()
 
-    all_trained = [
-        trained[0]
-        if part == own
-        else Trained.unpacked(packed, method, job, replicas[part], _share(given, part))
-        for part, packed in zip(parts, processes.exchange(train_own), strict=True)
-        if replicas[part]
-    ]
-    return _joined(all_trained, method, job)
-
-
-def _joined(parts: Sequence[Trained], method: Debiaser, job: Job) -> Trained:
-    """What is left of all replicas of a job."""
-    return Trained.joined(parts, job.untrained(method, job.replicas, drawn=False), job.replicas)
+    packed = zip(parts, processes.exchange(train_own), strict=True)
+    learnt = Learnt.joined([Learnt.unpacked(one) for part, one in packed if job.replicas[part]])
+    return Trained.of(learnt, method, job, given)
 
 
 def _share(given: GivenPropensities | None, replicas: slice) -> GivenPropensities | None:
@@ -270,7 +255,7 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
     parts = in_groups(len(job.replicas), train_some, size)
     if len(parts) == 1:
         return parts[0]
-    return _joined(parts, method, job)
+    return Trained.of(Learnt.joined([part.learnt for part in parts]), method, job, given)
 
 
 def train_sets(method: Debiaser, job: Job, given: Sequence[GivenPropensities | None]) -> list[Trained]:
@@ -280,14 +265,10 @@ def train_sets(method: Debiaser, job: Job, given: Sequence[GivenPropensities | N
     whole = train_replicas(method, replace(job, replicas=job.replicas * len(given)), _stacked(given))
     if len(given) == 1:
         return [whole]
-    size = len(job.replicas)
+    learnt, size = whole.learnt, len(job.replicas)
     return [
-        whole.share(
-            slice(number * size, (number + 1) * size),
-            job.untrained(method, job.replicas, drawn=False),
-            job.replicas,
-        )
-        for number in range(len(given))
+        Trained.of(learnt.share(slice(at * size, (at + 1) * size)), method, job, own)
+        for at, own in enumerate(given)
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast
 
@@ -20,9 +20,6 @@ from unskew.propensity.given import GivenPropensities
 from unskew.training import ObservedAndFull, Pass, Population, Sample, Sampler, ShuffledRows
 from unskew.training.held_out import Ends, HeldOut, SplitCells, split_parts
 from unskew.training.inference import logits
-
-Combine = Callable[[list[Tensor]], Tensor]
-"""One tensor from those of several groups of replicas: joined, or a share of them."""
 
 
 @dataclass(frozen=True)
@@ -185,35 +182,6 @@ class Setting:
             kind, _, name = key.partition("/")
             if name:
                 self.state(kinds[kind]).write(**{name: value.to(self.floor.device)})
-
-    @classmethod
-    def combined(
-        cls, parts: Sequence[Setting], combine: Combine, networks: Mapping[str, Network], seeds: Sequence[int]
-    ) -> Setting:
-        """The setting of other replicas, each of its tensors combined from those of the parts."""
-        first = parts[0]
-        assert first.held_out is not None
-        rows = [part.clicks.rows for part in parts]
-        clicks: dict[str, Any] = {
-            "rows": Rows(**{name: combine([each[name] for each in rows]) for name in rows[0]})
-        }
-        for each in fields(Batch)[1:]:
-            values = [getattr(part.clicks, each.name) for part in parts]
-            clicks[each.name] = None if values[0] is None else combine(values)
-        setting = cls(
-            networks=networks,
-            density=first.density,
-            clicks=Batch(**clicks),
-            floor=combine([part.floor for part in parts]),
-            given=first.given,
-            held_out=first.held_out.of(seeds),
-        )
-        for kind, state in first.states.items():
-            names = vars(state)
-            setting.state(kind).write(
-                **{name: combine([vars(part.states[kind])[name] for part in parts]) for name in names}
-            )
-        return setting
 
 
 Loss = Callable[[Setting, Batch, Batch], Tensor]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unskew.training.devices import resolve_device
 from unskew.training.loop import History, Pass, Schedule, evaluating, train
-from unskew.training.memory import in_groups, join_histories, join_networks
+from unskew.training.memory import in_groups, join_histories
 from unskew.training.population import IdHashes, Population, Slots
 from unskew.training.samplers import (
     ClicksAndNegatives,
@@ -37,7 +37,6 @@ __all__ = [
     "evaluating",
     "in_groups",
     "join_histories",
-    "join_networks",
     "resolve_device",
     "train",
 ]

@@ -15,7 +15,6 @@ import torch
 
 from unskew.base.errors import TrainingError
 from unskew.data import Schema
-from unskew.learners import Network
 from unskew.learners.layers import ReplicaEmbedding, tables_of
 from unskew.training.adam import is_lazy
 from unskew.training.loop import History
@@ -169,14 +168,6 @@ def give_back() -> None:
         trim(0)
 
 
-def join_networks(parts: Sequence[Network], whole: Network) -> Network:
-    """Give a network of all replicas the weights of its parts, in order."""
-    states = [part.state_dict() for part in parts]
-    for name, target in whole.state_dict().items():
-        torch.cat([state[name] for state in states], out=target)
-    return whole
-
-
 def join_histories(parts: Sequence[History]) -> History:
     """Return losses of all replicas; those of a part that stopped earlier stay what they were at its end."""
     names = parts[0].train
@@ -186,12 +177,6 @@ def join_histories(parts: Sequence[History]) -> History:
         best_epoch=[epoch for part in parts for epoch in part.best_epoch],
         start=[loss for part in parts for loss in part.start],
     )
-
-
-def share_of_network(network: Network, fresh: Network, replicas: slice) -> Network:
-    """Give a fresh network the weights of some replicas."""
-    fresh.load_state_dict({name: value[replicas] for name, value in network.state_dict().items()})
-    return fresh
 
 
 def share_of_history(history: History, replicas: slice) -> History:
