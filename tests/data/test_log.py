@@ -116,7 +116,7 @@ BAD = {
     "conversion without click": (
         {"bought": [1, 1, 0, 1, NULL]},
         r"column 'bought', row 1: conversion is 1 where click is 0 \(1 such rows\)",
-        "set click to 1, or the conversion to 0 or null",
+        "count them as clicked (--unclicked click)",
     ),
     "user is null": (
         {"uid": ["ann", "ann", "bob", NULL, "cid"]},
@@ -372,9 +372,9 @@ ROWS = {"user": [0, 0, 1], "item": [0, 1, 0], "conversion": [1, 0, 0]}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"user": [[1], [2], [3, 4]]}, r"id \[1\] is not one value"),
+        ({"user": [[1], [2], [3, 4]]}, "column 'user' holds List, not one value a row"),
         ({"conversion": ["0_1", "0", "0"]}, "row 0: value '0_1' is not a number"),
-        ({"columns": {"x": [[1], [2, 3], [4]]}}, "column 'x': is no array"),
+        ({"columns": {"x": [[1], [2, 3], [4]]}}, "column 'x' holds List, not one value a row"),
     ],
 )
 def test_rows_that_are_not_one_value_are_told(change, message):

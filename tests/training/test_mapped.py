@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 import unskew as us
-from unskew.data import Block
 from unskew.debias import METHODS
 from unskew.training import samplers
 
@@ -46,20 +45,22 @@ def log() -> us.Log:
 
 @pytest.fixture(scope="module")
 def mapped(log: us.Log, tmp_path_factory: pytest.TempPathFactory) -> us.Log:
-    """The same rows in files, as codes: values of features of rows are not kept."""
+    """The same rows in files."""
     folder = tmp_path_factory.mktemp("mapped")
 
     def in_file(name: str, values: np.ndarray) -> np.ndarray:
         np.save(folder / f"{name}.npy", values)
         return np.load(folder / f"{name}.npy", mmap_mode="r")
 
-    rows = log.encoded_rows()
-    encoded = Block(in_file("codes", rows.codes), in_file("numbers", rows.numbers))
+    values = {}
+    for name, each in log.features.values.items():
+        arrays = {part: array for part, array in vars(each).items() if array is not None and part != "texts"}
+        values[name] = replace(each, **{part: in_file(f"{name} {part}", arrays[part]) for part in arrays})
     return replace(
         log,
         **{name: in_file(name, getattr(log, name)) for name in ("user", "item", "click", "conversion")},
         columns={name: in_file(name, values) for name, values in log.columns.items()},
-        features=replace(log.features, values={}, encoders=log.encoders, encoded=encoded),
+        features=replace(log.features, values=values),
     )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from unskew.data.described import Described, Wanted
-from unskew.data.encoders import Block, Encoders
-from unskew.data.features import Features
-from unskew.data.kinds import Bag, Category, Feature, Number, Vector
-from unskew.data.log import Duplicates, Log, Space, require_log
+from unskew.data.encoder import Block, Encoders
+from unskew.data.kinds import Bag, Category, Feature, Features, Number, Vector
+from unskew.data.log import Log, require_log
+from unskew.data.options import Duplicates, Space
 from unskew.data.rows import Rows
 from unskew.data.schema import Field, Schema
 

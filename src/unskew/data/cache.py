@@ -33,7 +33,7 @@ from unskew.data.files import opened
 from unskew.data.kinds import feature_from_dict
 from unskew.data.log import Log
 from unskew.data.source import Source
-from unskew.data.values import Bags, Numbers, Texts, Values, Vectors
+from unskew.data.values import Numbers, Texts, Values
 from unskew.data.vocabulary import Vocabulary
 
 FORMAT = 1
@@ -261,7 +261,8 @@ def _arrays_of(log: Log) -> Iterator[tuple[str, NDArray[Any]]]:
         return
     for name, values in log.features.values.items():
         for part, array in vars(values).items():
-            yield f"values/{name}/{part}", array
+            if array is not None:
+                yield f"values/{name}/{part}", array
     for name, when in log.features.times.items():
         yield f"times/{name}", when
 
@@ -328,12 +329,10 @@ def _load(folder: Path) -> Log:
     if about["features"] is not None:
         declared = tuple(feature_from_dict(each) for each in about["features"]["declared"])
         values: dict[str, Values] = {}
-        kinds: dict[str, Callable[..., Values]] = {"category": Texts, "number": Numbers, "bag": Bags}
-        kinds["vector"] = Vectors
         for each in declared:
             prefix = f"values/{each.name}/"
-            parts = [name for name in files if name.startswith(prefix)]
-            values[each.name] = kinds[each.kind](**{name.removeprefix(prefix): get(name) for name in parts})
+            parts = {name.removeprefix(prefix): get(name) for name in files if name.startswith(prefix)}
+            values[each.name] = (Numbers if "values" in parts else Texts)(**parts)
         times = {name: get(f"times/{name}") for name in about["features"]["times"]}
         features = Described(declared, values, about["features"]["left_out"], times)
     log = Log(

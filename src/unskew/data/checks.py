@@ -1,56 +1,107 @@
-"""Checks of how a log is asked for, and of it as a whole: each pair once, and more than one class."""
+"""Checks of the values of a log, and of it as a whole: outcomes, each pair once, more than one class."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from unskew.base.columns import number_column
 from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import require_whole
 
 if TYPE_CHECKING:
-    from unskew.data.log import Duplicates, Log
+    from unskew.data.log import Log
+    from unskew.data.options import Duplicates, Unclicked
 
 
-Unclicked = Literal["error", "drop", "click"]
-"""What becomes of rows that converted without a click."""
+def binary_column(values: Any, name: str) -> NDArray[np.float64]:
+    """Return a column of 0 and 1 without missing values."""
+    number = number_column(values, name)
+    wrong = ~((number == 0) | (number == 1))
+    remedy = "encode as 0 and 1, without missing values"
+    _refuse_first(wrong, number, name, f"{name} is", ", not 0 or 1", remedy)
+    return number
 
 
-def names_of(parameter: str, given: object) -> tuple[str, ...]:
-    """A list of names of columns; an error for what is none: a text would be read letter by letter."""
-    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else None
-    if names is None or not all(isinstance(name, str) for name in names):
+def conversion_column(
+    values: Any, click: NDArray[np.uint8], space: str, name: str, *, keep: bool = False
+) -> NDArray[np.float32]:
+    """Return 0 or 1 where clicked and NaN elsewhere; of pairs, a conversion without a click is an error.
+
+    With ``keep`` it stays a 1, for whoever drops or repairs such rows.
+    """
+    number = number_column(values, name)
+    clicked, unknown = click == 1, np.isnan(number)
+    what, remedy = "conversion is missing where click is 1", "give 0 or 1 for every clicked row, or drop it"
+    _refuse_first(clicked & unknown, number, name, what, None, remedy)
+    known = np.where(unknown, 0.0, number)
+    binary_column(known, name)
+    unclicked = ~clicked & (known == 1)
+    if space == "matrix" and not keep:
+        what = "conversion is 1 where click is 0"
+        remedy = "drop such rows (--unclicked drop), count them as clicked (--unclicked click), or set the"
+        remedy += " conversion to 0 or null"
+        _refuse_first(unclicked, number, name, what, None, remedy)
+    return np.where(clicked | (keep & unclicked), known, np.nan).astype(np.float32)
+
+
+def shown_probabilities(values: Any, name: str) -> NDArray[np.float64]:
+    """Return a column of probabilities above 0 and at most 1, without missing values."""
+    p = number_column(values, name)
+    what, must = "the probability of showing is", ": it must be above 0 and at most 1"
+    remedy = "give the logged probability with which the row's item was shown"
+    _refuse_first(~((p > 0) & (p <= 1)), p, name, what, must, remedy)
+    return p
+
+
+def _refuse_first(
+    wrong: NDArray[np.bool_], number: NDArray[np.float64], name: str, what: str, must: str | None, remedy: str
+) -> None:
+    """Raise an error for the first of the rows that are wrong, with their number.
+
+    Parameters
+    ----------
+    must
+        What the value, which is shown, must be; None shows none.
+    """
+    if not wrong.any():
+        return
+    row = int(np.flatnonzero(wrong)[0])
+    if must is not None:
+        what += " missing (NaN or null)" if np.isnan(number[row]) else f" value {number[row]:g}{must}"
+    problem = f"{what} ({int(wrong.sum())} such rows)"
+    raise DataError(problem, where=f"column '{name}', row {row}", remedy=remedy)
+
+
+def actions_of(actions: int | None, item: NDArray[np.int32], n_items: int) -> int:
+    """Return how many items each row shows one of; by default all of the vocabulary."""
+    if actions is None:
+        return n_items
+    require_whole(1, actions=actions)
+    listed = len(np.unique(item))
+    if actions < listed:
         raise ParameterError(
-            f"{parameter} must be names of columns, not {given!r}", remedy="give a list of names"
+            f"the log shows {listed} items, more than the {actions} actions there were to choose from",
+            remedy="give the number of items that could be shown, or leave it out",
         )
-    return names
+    return int(actions)
 
 
-def require_roles(user: object, item: object, **others: object) -> None:
-    """Raise an error for what names no column, and for a column with two roles; ``others`` may be None."""
-    if user is None or item is None:
+def require_unknown_propensities(known: str | None) -> None:
+    """Refuse to learn a propensity from rows that were all shown."""
+    if known is not None:
         raise ParameterError(
-            "a log needs a user and an item for each row", remedy="name their columns with user= and item="
+            "every row of this log was shown with a known probability: there is no propensity to learn",
+            remedy=f"fit naive, ips or snips on it, which read its column '{known}'",
         )
-    role_of: dict[str, str] = {}
-    for parameter, name in {"user": user, "item": item, **others}.items():
-        if not isinstance(name, str | None):
-            raise ParameterError(
-                f"{name!r} is not the name of a column",
-                where=parameter,
-                remedy="give names as text; rename columns",
-            )
-        if name is not None and (other := role_of.setdefault(name, parameter)) != parameter:
-            raise ParameterError(
-                f"column '{name}' is given both as {other} and as {parameter}",
-                remedy=f"name another column as {other} or as {parameter}",
-            )
 
 
 def resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) -> Log:
-    """Each pair once: a repeated one is an error, or clicked (converted) if any of its rows was.
+    """Return each pair once: a repeated one is an error, or clicked (converted) if any of its rows was.
 
     Parameters
     ----------
@@ -97,7 +148,7 @@ def resolve_unclicked(log: Log, policy: Unclicked) -> tuple[Log, int]:
 
 
 def require_outcomes(log: Log, called: Mapping[str, str]) -> None:
-    """Raise an error for a log without clicks, or with one outcome alone: nothing can be learned of it.
+    """Refuse a log without clicks, or with one outcome alone: nothing can be learned of it.
 
     A log in which every row is clicked trains models without propensities (:func:`require_both_clicks`).
     """
@@ -105,13 +156,19 @@ def require_outcomes(log: Log, called: Mapping[str, str]) -> None:
         require_both_clicks(0, log.population_size, log.space, called)
     if log.conversion is not None:
         known = log.known_conversion()
-        require_both_conversions(int((known == 1).sum()), len(known), called)
+        converted = int((known == 1).sum())
+        if converted in (0, len(known)):
+            raise DataError(
+                f"conversion is {int(converted > 0)} on every clicked row: one class only",
+                where=f"column '{called['conversion']}'",
+                remedy="a conversion model needs converted and unconverted clicks",
+            )
 
 
 def require_both_clicks(
     clicks: int, population: int, space: str, called: Mapping[str, str] | None = None
 ) -> None:
-    """Raise an error where all of a population is clicked, or none: no propensity can be learned."""
+    """Refuse a population of which all is clicked, or nothing: no propensity can be learned."""
     if clicks in (0, population):
         which = "no row" if clicks == 0 else "every pair" if space == "matrix" else "every row"
         raise DataError(
@@ -119,14 +176,4 @@ def require_both_clicks(
             where=None if called is None else f"column '{called['click']}'",
             remedy="a propensity needs clicks and non-clicks; in the space 'matrix' the pairs that the"
             " log does not list are the non-clicks; us.Naive trains without a propensity",
-        )
-
-
-def require_both_conversions(converted: int, clicks: int, called: Mapping[str, str]) -> None:
-    """Conversions and none, among clicks."""
-    if converted in (0, clicks):
-        raise DataError(
-            f"conversion is {int(converted > 0)} on every clicked row: one class only",
-            where=f"column '{called['conversion']}'",
-            remedy="a conversion model needs converted and unconverted clicks",
         )

@@ -11,31 +11,36 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from unskew.base.columns import arrow_of, is_text
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require
 from unskew.base.plain_text import listed
-from unskew.data.arrays import Lines, lines_of, pieces
-from unskew.data.distinct import TEXT
-from unskew.data.features import Features
-from unskew.data.files import arrow_of
-from unskew.data.kinds import Bag, Category, Coded, Feature, Number, TimePart, Vector
+from unskew.data.arrays import Lines, empty_like, lines_of, pieces
+from unskew.data.distinct import TEXT, Counts, ValueIndex, as_numpy
+from unskew.data.kinds import Bag, Category, Coded, Feature, Features, Number, TimePart, Vector, numbered
 from unskew.data.schema import NOT, ROLES_OF_IDS, Role, is_selected
 from unskew.data.values import (
     MISSING,
     Numbers,
     Texts,
     Values,
+    coded_column,
     holds_vectors,
     is_binary,
     is_list,
+    is_text_of_times,
+    packed,
     times_of,
     values_of,
 )
 
 if TYPE_CHECKING:
-    from unskew.data.encoders import Block, Encoders
+    from unskew.data.encoder import Encoders
 
 AUTO = "auto"
+
+MOST_VALUES = 1_000_000
+"""Values of a vocabulary at most, the most frequent, unless the feature says otherwise."""
 
 Wanted = Sequence[Feature | str] | Literal["auto"]
 """Features as they are asked for: declared, by name (the type tells the kind), or ``"auto"``, alone or among
@@ -81,8 +86,7 @@ class Described:
     declared
         What each is, with its role.
     values
-        By name: for each user, item or row of the log, as the role says. Those of rows may be left out where
-        they are in ``encoded``.
+        By name: for each user, item or row of the log, as the role says.
     left_out
         Columns that ``"auto"`` did not take, and why.
     times
@@ -90,8 +94,6 @@ class Described:
     encoders
         How the features are coded, where that was fitted on more rows than these: blocks of one stream share
         it. None fits encoders on the log itself.
-    encoded
-        The features of rows, coded by ``encoders``, where that is done already.
     """
 
     declared: tuple[Feature, ...]
@@ -99,18 +101,16 @@ class Described:
     left_out: Mapping[str, str] = field(default_factory=dict)
     times: Mapping[str, NDArray[np.datetime64]] = field(default_factory=dict)
     encoders: Encoders | None = None
-    encoded: Block | None = None
 
     def take(self, rows: Lines) -> Described:
         """Return the features of some rows; those of users and items stay whole."""
         of_rows = {each.name for each in self.declared if each.role == "row"}
         taken = {name: each.take(rows) if name in of_rows else each for name, each in self.values.items()}
         times = {name: lines_of(when, rows) for name, when in self.times.items()}
-        encoded = None if self.encoded is None else self.encoded.take(rows)
-        return Described(self.declared, taken, self.left_out, times, self.encoders, encoded)
+        return Described(self.declared, taken, self.left_out, times, self.encoders)
 
     def select(self, fields: Sequence[str] | None) -> Described:
-        """Some of them, by name (:func:`unskew.data.schema.is_selected`); an unknown name is an error."""
+        """Return some of them, by name (:func:`unskew.data.schema.is_selected`); refuse an unknown name."""
         if fields is None:
             return self
         marked = {each.startswith(NOT) for each in fields}
@@ -121,29 +121,20 @@ class Described:
         )
         names = {name for each in self.declared for name in (each.name, each.source)}
         for name in (each.removeprefix(NOT) for each in fields):
-            require(
-                name in names,
-                f"there is no feature '{name}'",
-                f"name some of {listed(feature.name for feature in self.declared)}",
-            )
+            remedy = f"name some of {listed(feature.name for feature in self.declared)}"
+            require(name in names, f"there is no feature '{name}'", remedy)
         declared = tuple(each for each in self.declared if is_selected(each.name, fields))
         kept = {each.name for each in declared}
         for each in declared:
             share = each.share if isinstance(each, Coded) else None
-            require(
-                share is None or share in kept,
-                f"feature '{each.name}' shares the codes of '{share}', which is left out",
-                "name both, or none",
-            )
+            problem = f"feature '{each.name}' shares the codes of '{share}', which is left out"
+            require(share is None or share in kept, problem, "name both, or none")
         values = {name: each for name, each in self.values.items() if name in kept}
-        if self.encoders is None:
-            return Described(declared, values, self.left_out, self.times)
-        encoders = self.encoders.select(fields)
-        encoded = None if self.encoded is None else encoders.part_of(self.encoders, self.encoded)
-        return Described(declared, values, self.left_out, self.times, encoders, encoded)
+        encoders = None if self.encoders is None else self.encoders.select(fields)
+        return Described(declared, values, self.left_out, self.times, encoders)
 
     def recoded(self, role: Role, at: NDArray[np.integer[Any]]) -> Described:
-        """The same where users or items have other codes: ``at`` has the present code of each, or −1."""
+        """Return the same for other codes of users or items: ``at`` has the present code of each, or −1."""
         values = {
             each.name: self.values[each.name].take(at) if each.role == role else self.values[each.name]
             for each in self.declared
@@ -158,7 +149,7 @@ class Prepared:
     Attributes
     ----------
     features
-        What it is, without a role; none where its type is no feature's.
+        What it is, without a role unless one is declared; none where its type is no feature's.
     values
         By the name of the feature.
     times
@@ -176,8 +167,6 @@ class Sources:
 
     Attributes
     ----------
-    rows
-        Columns of the rows, by name: arrays, or :class:`Prepared`.
     user, item
         Codes of the rows.
     sizes
@@ -186,7 +175,6 @@ class Sources:
         Features by user and by item, if the log has such.
     """
 
-    rows: Mapping[str, Any]
     user: NDArray[np.int32]
     item: NDArray[np.int32]
     sizes: tuple[int, int]
@@ -194,15 +182,62 @@ class Sources:
     tables: tuple[Features | None, Features | None] = (None, None)
 
 
-def described(wanted: Wanted, sources: Sources, ignore: Iterable[str] = ()) -> Described:
-    """The features that are asked for, with kinds and roles where they were left open."""
-    finder = _Finder(sources)
-    named = without_auto(wanted)
-    for each in named:
+def asked_columns(
+    wanted: Wanted, names: Iterable[str], taken: Collection[str | None] = ()
+) -> dict[str, tuple[Feature | None, ...]]:
+    """Return the columns of features, each with what is declared of it.
+
+    None is declared of one that is named, or found by ``"auto"`` among those that are not taken.
+    """
+    asked: dict[str, tuple[Feature | None, ...]] = {}
+    for each in without_auto(wanted):
+        name = each if isinstance(each, str) else each.source
+        asked[name] = (*asked.get(name, ()), None if isinstance(each, str) else each)
+    inside = {name for prefix in asked for name in numbered(prefix, names)}
+    if AUTO in wanted:
+        free = [name for name in names if name not in taken and name not in inside]
+        asked |= {name: (None,) for name in free if name not in asked}
+    return asked
+
+
+def prepared(
+    wanted: Wanted, columns: Mapping[str, Any], taken: Collection[str | None]
+) -> dict[str, Prepared]:
+    """Return the columns of features from arrays of any library; those that are not there are left out."""
+    found: dict[str, Prepared] = {}
+    for name, declared in asked_columns(wanted, columns, taken).items():
+        group = numbered(name, columns) if name not in columns else []
+        if name in columns or group:
+            array = packed([columns[n] for n in group], group) if group else arrow_of(columns[name], name)
+            column = FeatureColumn(name, array.type, declared)
+            column.learn(array)
+            column.decide()
+            found[name] = column.prepared(column.arrays(array), array.slice(0, 0))
+    return found
+
+
+def described(
+    wanted: Wanted, columns: Mapping[str, Prepared], sources: Sources, ignored: Iterable[str] = ()
+) -> Described:
+    """Return the features that are asked for, with roles where they were left open.
+
+    Parameters
+    ----------
+    columns
+        Those of the rows.
+    ignored
+        Columns that ``"auto"`` leaves out.
+    """
+    finder = _Finder(columns, sources, dict.fromkeys(ignored if AUTO in wanted else (), IGNORED))
+    for each in without_auto(wanted):
         finder.take(each)
     if AUTO in wanted:
-        finder.take_all(set(ignore))
-    return finder.found()
+        finder.take_all()
+    require_shared_codes(finder.declared)
+    made = {each.source for each in finder.declared.values()}
+    times = {name: columns[name].times for name in columns if name in made}
+    known = {name: when for name, when in times.items() if when is not None}
+    return Described(tuple(finder.declared.values()), finder.values, finder.left_out, known)
 
 
 def without_auto(wanted: Wanted) -> list[Feature | str]:
@@ -228,40 +263,27 @@ def sources_of(named: Iterable[Feature | str]) -> list[str]:
 
 
 class _Finder:
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
+    def __init__(self, columns: Mapping[str, Prepared], sources: Sources, left_out: dict[str, str]) -> None:
+        self.columns, self.sources, self.left_out = columns, sources, left_out
         self.tables = _tables(sources)
         self.declared: dict[str, Feature] = {}
         self.values: dict[str, Values] = {}
-        self.left_out: dict[str, str] = {}
 
-    def found(self) -> Described:
-        require_shared_codes(self.declared)
-        times = {
-            each.source: self._times(each.source)
-            for each in self.declared.values()
-            if isinstance(each, TimePart) and each.source in self.sources.rows
-        }
-        return Described(tuple(self.declared.values()), self.values, self.left_out, times)
-
-    def take_all(self, ignored: set[str]) -> None:
-        for name in [*self.tables, *self.sources.rows]:
-            if name in {each.source for each in self.declared.values()}:
+    def take_all(self) -> None:
+        for name in [*self.tables, *self.columns]:
+            if name in self.left_out or name in {each.source for each in self.declared.values()}:
                 continue
-            if name in ignored:
-                self.left_out[name] = IGNORED
-            elif name in self.tables:
+            if name in self.tables:
                 self.take(name)
-            else:
-                kinds = self._kinds(name)
-                if not kinds:
-                    self.left_out[name] = NO_FEATURE
-                for feature in kinds:
-                    self._take_row(feature, refuse=False)
-                    values = self.values.get(feature.name)
-                    if values is not None and _is_one(values):
-                        self.left_out[name] = CONSTANT
-                        del self.declared[feature.name], self.values[feature.name]
+                continue
+            if not self.columns[name].features:
+                self.left_out[name] = NO_FEATURE
+            for feature in self.columns[name].features:
+                self._take_row(feature, refuse=False)
+                values = self.values.get(feature.name)
+                if values is not None and _is_one(values):
+                    self.left_out[name] = CONSTANT
+                    del self.declared[feature.name], self.values[feature.name]
 
     def take(self, wanted: Feature | str) -> None:
         name = wanted if isinstance(wanted, str) else wanted.name
@@ -275,25 +297,19 @@ class _Finder:
             if feature.kind != kind.kind:
                 values = _converted(feature, values)
             self._keep(feature.with_role(role), values)
-        elif source not in self.sources.rows:
-            raise DataError(
-                f"there is no column '{source}'",
-                remedy=f"name some of those that are there: {listed([*self.tables, *self.sources.rows])}",
-            )
-        elif isinstance(wanted, str):
-            kinds = self._kinds(name)
-            if not kinds:
-                raise no_feature(name)
-            for feature in kinds:
-                self._take_row(feature, refuse=True)
+        elif source not in self.columns:
+            remedy = f"name some of those that are there: {listed([*self.tables, *self.columns])}"
+            raise DataError(f"there is no column '{source}'", remedy=remedy)
         else:
-            self._take_row(wanted, refuse=True)
+            features = self.columns[source].features if isinstance(wanted, str) else (wanted,)
+            if not features:
+                raise no_feature(name)
+            for feature in features:
+                self._take_row(feature, refuse=True)
 
     def _take_row(self, feature: Feature, *, refuse: bool) -> None:
-        """A column of the rows, as it is, or as one value for each user or item."""
-        column = self.sources.rows[feature.source]
-        is_known = isinstance(column, Prepared)
-        values = column.values[feature.name] if is_known else values_of(feature, column)
+        """Take a column of the rows, as it is, or as one value for each user or item."""
+        values = self.columns[feature.source].values[feature.name]
         role = feature.role or self._role(values)
         if role == "row" and feature.role is None and self.sources.space == "matrix":
             reason = f"it differs within users and within items: {NO_ROWS}"
@@ -309,17 +325,6 @@ class _Finder:
                 last[code[piece]] = np.arange(piece.start, piece.stop)
             values = values.take(last)
         self._keep(feature.with_role(role), values)
-
-    def _kinds(self, name: str) -> tuple[Feature, ...]:
-        column = self.sources.rows[name]
-        return column.features if isinstance(column, Prepared) else _kinds_of(arrow_of(column, name), name)
-
-    def _times(self, name: str) -> NDArray[np.datetime64]:
-        column = self.sources.rows[name]
-        if not isinstance(column, Prepared):
-            return times_of(column, name)
-        assert column.times is not None
-        return column.times
 
     def _role(self, values: Values) -> Role:
         """Return whose value it is: the user's (or item's) if it never changes within one, else the row's."""
@@ -387,18 +392,6 @@ def named_twice(name: str) -> ParameterError:
     return ParameterError(
         f"feature '{name}' is there twice, or is an id", remedy="name each column once, ids apart"
     )
-
-
-def _kinds_of(array: Any, name: str) -> tuple[Feature, ...]:
-    """The rule of ``"auto"``: features from the type of a column; none for a type that is no feature's."""
-    if holds_vectors(array):
-        return (Vector(name),)
-    kinds = kinds_of_type(array.type, name)
-    if len(kinds) < 2 or isinstance(kinds[0], TimePart):
-        return kinds
-    category, number = kinds
-    whole = array.drop_null().to_numpy(zero_copy_only=False)
-    return (number if is_number(len(np.unique(whole)), len(whole), name) else category,)
 
 
 def kinds_of_type(kind: Any, name: str) -> tuple[Feature, ...]:
@@ -490,3 +483,136 @@ def _columns_of(features: Features) -> dict[str, Values]:
             is_code = is_code and not is_number(len(np.unique(column)), len(column))
             columns[name] = _converted(Category(name), numbers) if is_code else numbers
     return columns
+
+
+GONE = "…"
+"""What stands for all texts of a column that were too rare to be kept."""
+
+
+class FeatureColumn:
+    """A column of features: what is learned of it in the first pass, and its values in the second."""
+
+    def __init__(self, name: str, kind: Any, declared: Sequence[Feature | None]) -> None:
+        self.name = name
+        kinds = kinds_of_type(kind, name)
+        # Whole numbers may be codes or numbers, of which the values decide.
+        self.is_open = declared[0] is None and len(kinds) == 2 and not isinstance(kinds[0], TimePart)
+        self.may_be_time = declared[0] is None and is_text(kind)
+        self.may_be_vector = declared[0] is None and is_list(kind)
+        self.width = getattr(kind, "list_size", 0)
+        self.features: tuple[Feature, ...] = ()
+        for each in declared:
+            self.features += kinds if each is None else (each,)
+        self.counts = Counts(MOST_VALUES)
+        self.known = 0
+        self._places: ValueIndex | None = None
+
+    @property
+    def coded(self) -> Coded | None:
+        """The feature whose texts get codes, if there is one."""
+        return next((each for each in self.features if isinstance(each, Coded)), None)
+
+    def learn(self, array: Any) -> None:
+        """Count the values of some rows."""
+        if self.may_be_time:
+            self.may_be_time = False
+            if is_text_of_times(array):
+                self.features = TimePart.both(self.name)
+        if self.may_be_vector:
+            self.may_be_vector = False
+            if holds_vectors(array):
+                self.features = (Vector(self.name),)
+        if isinstance(self.features[0] if self.features else None, Vector):
+            vectors = values_of(self.features[0], array)
+            assert isinstance(vectors, Numbers)
+            self._require_width(vectors)
+        if self.coded is None:
+            return
+        coded = coded_column(self.coded, array)
+        known = coded.codes[coded.codes != MISSING]
+        self.counts.add(coded.texts, np.bincount(known, minlength=len(coded.texts)))
+        self.known += len(known)
+
+    def _require_width(self, vectors: Numbers) -> None:
+        width = vectors.values.shape[1]
+        if vectors.missing().all():
+            return
+        if self.width and width != self.width:
+            raise DataError(
+                f"a vector has {width} numbers where others have {self.width}",
+                where=f"column '{self.name}'",
+                remedy="write lists of one length, or declare the column as a Bag",
+            )
+        self.width = width
+
+    def decide(self) -> None:
+        """Choose what whole numbers are."""
+        if self.is_open:
+            category, number = self.features
+            many = is_number(len(self.counts), self.known, self.name)
+            self.features = (number if many else category,)
+        self.counts.cut()
+        if self.coded is not None and len(self.counts):
+            self._places = ValueIndex(self.counts.values)
+
+    def row_bytes(self) -> int:
+        """Return what a row takes in the arrays, about."""
+        widths = [8 if isinstance(each, Number | Bag) else 4 for each in self.features]
+        widths += [4 * self.width]
+        return sum(widths) + (8 if any(isinstance(each, TimePart) for each in self.features) else 0)
+
+    def arrays(self, array: Any) -> dict[str, NDArray[Any]]:
+        """Return the arrays of some rows, by name."""
+        found: dict[str, NDArray[Any]] = {}
+        for feature in self.features:
+            if isinstance(feature, Coded):
+                coded = coded_column(feature, array)
+                place = (
+                    np.empty(0, dtype=np.int64) if self._places is None else self._places.find(coded.texts)
+                )
+                if (place == MISSING).any() and not self.counts.truncated:
+                    problem, where = "has changed while it was read", f"column '{self.name}'"
+                    raise DataError(problem, where=where, remedy="read it again")
+                place[place == MISSING] = len(self.counts)
+                found["codes"] = np.append(place, MISSING)[coded.codes].astype(np.int32)
+                if coded.starts is not None:
+                    found["lengths"] = np.diff(coded.starts)
+                continue
+            values = values_of(feature, array)
+            if isinstance(values, Texts):
+                found[feature.name] = values.codes
+            elif values.is_vector and values.values.shape[1] != self.width:
+                # All are missing there.
+                found["numbers"] = np.full((len(values), max(self.width, 1)), np.nan, dtype=np.float32)
+            else:
+                found["numbers"] = values.values
+        if any(isinstance(each, TimePart) for each in self.features):
+            found["times"] = times_of(array, self.name)
+        return found
+
+    def prepared(self, arrays: Mapping[str, NDArray[Any]], empty: Any) -> Prepared:
+        """Return the column from the arrays of all rows."""
+        values: dict[str, Values] = {}
+        for feature in self.features:
+            if isinstance(feature, Coded):
+                texts = as_numpy(self.counts.values) if len(self.counts) else np.empty(0, dtype=TEXT)
+                if self.counts.truncated:
+                    texts = np.append(texts, np.array([GONE], dtype=TEXT))
+                starts = _starts_of(arrays["lengths"]) if "lengths" in arrays else None
+                values[feature.name] = Texts(arrays["codes"], texts, starts)
+            elif isinstance(feature, TimePart):
+                known = values_of(feature, empty)
+                assert isinstance(known, Texts)
+                values[feature.name] = Texts(arrays[feature.name], known.texts)
+            else:
+                values[feature.name] = Numbers(arrays["numbers"])
+        return Prepared(self.features, values, arrays.get("times"))
+
+
+def _starts_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where lists of these lengths begin, and where the last ends."""
+    starts = empty_like(lengths, (len(lengths) + 1,), np.int64)
+    starts[0] = 0
+    for piece in pieces(len(lengths)):
+        starts[piece.start + 1 : piece.stop + 1] = starts[piece.start] + np.cumsum(lengths[piece])
+    return starts

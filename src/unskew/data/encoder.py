@@ -1,24 +1,34 @@
-"""How one feature is coded: a vocabulary, a hash or a scale, fitted on the values of a training log."""
+"""How features are coded: vocabularies, hashes and scales, fitted on the values of a training log."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unskew.base.errors import DataError
 from unskew.base.seeds import splitmix64
-from unskew.data.arrays import pieces
+from unskew.data.arrays import Lines, empty_like, lines_of, pieces
+from unskew.data.described import COUNTS, IDS, MOST_VALUES, last_word
 from unskew.data.distinct import TEXT, ValueIndex, as_arrow
-from unskew.data.kinds import Bag, Coded, Feature, Number, TimePart, feature_from_dict
-from unskew.data.schema import Field
-from unskew.data.values import Bags, Numbers, Texts, Values, Vectors, missing_share
+from unskew.data.kinds import Bag, Coded, Feature, TimePart, feature_from_dict
+from unskew.data.schema import Field, Role, Schema, is_selected
+from unskew.data.values import MISSING, Numbers, Texts, Values, missing_share
 from unskew.data.vocabulary import UNSEEN_CODE, text_hashes
+
+if TYPE_CHECKING:
+    from unskew.data.log import Log
+
+ROLES: tuple[Role, ...] = ("user", "item", "row")
+
+POSITIONS = {"position", "pos", "rank", "slot", "place", "placement"}
+"""Words in the name of a field that may be a place on a page."""
 
 SAMPLED_ROWS = 1 << 22
 """Rows whose numbers a scale is fitted on: all of a shorter log, else those with the least hash of the row's
@@ -33,9 +43,6 @@ PAD = -1
 
 MOST_IN_BAG = 20
 """Values of a list that are read at most, unless the feature says otherwise."""
-
-MOST_VALUES = 1_000_000
-"""Values of a vocabulary at most, the most frequent, unless the feature says otherwise."""
 
 MOST_SKEWED = 2.0
 """Skewness (third standardised moment) beyond which ``transform="auto"`` does not leave a number as it is."""
@@ -93,10 +100,6 @@ class Encoder(ABC):
     def learned(self) -> dict[str, Any]:
         """What was learned, as plain values."""
 
-    def design(self, encoded: NDArray[Any]) -> NDArray[np.float32]:
-        """Columns for linear models and trees, from what :meth:`encode` gave: numbers are their own."""
-        return np.asarray(encoded, dtype=np.float32)
-
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for files."""
         return {
@@ -123,9 +126,7 @@ class CodeEncoder(Encoder):
     width: int
 
     @classmethod
-    def fit(
-        cls, feature: Feature, values: Texts | Bags, sharing: Sequence[Texts | Bags], root: Feature
-    ) -> CodeEncoder:
+    def fit(cls, feature: Feature, values: Texts, sharing: Sequence[Texts], root: Feature) -> CodeEncoder:
         """From the values of a log.
 
         Parameters
@@ -147,7 +148,6 @@ class CodeEncoder(Encoder):
             vocabulary = _frequent(sharing, root.min_count, root.size or MOST_VALUES)
         width = 1
         if isinstance(feature, Bag):
-            assert isinstance(values, Bags)
             width = feature.width or max(1, min(values.longest(), MOST_IN_BAG))
         return cls(
             feature=feature,
@@ -191,34 +191,25 @@ class CodeEncoder(Encoder):
 
     def encode(self, values: Values, out: NDArray[Any] | None = None) -> NDArray[np.int32]:
         """Return codes ``[n, width]``."""
-        assert isinstance(values, Texts | Bags)
+        assert isinstance(values, Texts)
         codes = np.empty((len(values), self.width), dtype=np.int32) if out is None else out
         # The last place is where code −1 looks.
         nothing = np.int32(MISSING_CODE if self.missing > 0 else OTHER_CODE)
         code_of = np.append(self._codes_of(values.texts), nothing)
         for piece in pieces(len(values)):
             some = values.take(piece)
-            codes[piece] = (
-                code_of[some.codes][:, None] if isinstance(some, Texts) else self._bag(some, code_of)
-            )
+            codes[piece] = code_of[some.codes][:, None] if some.starts is None else self._bag(some, code_of)
         return codes
 
-    def _bag(self, values: Bags, code_of: NDArray[np.int32]) -> NDArray[np.int32]:
+    def _bag(self, values: Texts, code_of: NDArray[np.int32]) -> NDArray[np.int32]:
         columns = np.full((len(values), self.width), PAD, dtype=np.int32)
         lengths = np.minimum(values.lengths, self.width)
+        assert values.starts is not None
         row = np.repeat(np.arange(len(values)), lengths)
         column = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         columns[row, column] = code_of[values.codes[values.starts[row] + column]]
         columns[lengths == 0, 0] = code_of[-1]
         return columns
-
-    def design(self, encoded: NDArray[Any]) -> NDArray[np.float32]:
-        """A column for each code but "other": how many of a row's values have it."""
-        size = self.field.size
-        columns = np.zeros((len(encoded), size), dtype=np.float32)
-        row, place = np.nonzero(encoded >= 0)
-        np.add.at(columns, (row, encoded[row, place]), np.float32(1))
-        return columns[:, 1:]
 
     def learned(self) -> dict[str, Any]:
         """Vocabulary or hash."""
@@ -244,19 +235,21 @@ class CodeEncoder(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class NumberEncoder(Encoder):
-    """Numbers of mean 0 and variance 1, 0 where missing; a second column says so, if training had such."""
+    """Numbers, or vectors of them, of mean 0 and variance 1, 0 where missing; a last column says so, if
+    training had such."""
 
     transform: str
-    mean: float
-    scale: float
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
     knots: NDArray[np.float64]
 
     @classmethod
-    def fit(cls, feature: Number, values: Numbers) -> NumberEncoder:
-        """From the values of a log."""
-        sample = _sample(values.values)
-        known = sample[~np.isnan(sample)]
-        transform = _chosen_transform(known) if feature.transform == "auto" else str(feature.transform)
+    def fit(cls, feature: Feature, values: Numbers) -> NumberEncoder:
+        """Fit on the values of a log."""
+        sample = Numbers(_sample(values.values))
+        known = sample.values[~sample.missing()].astype(np.float64)
+        asked = str(getattr(feature, "transform", "standard"))
+        transform = _chosen_transform(known) if asked == "auto" else asked
         if transform == "log" and len(known) and known.min() < 0:
             raise DataError(
                 f"transform='log' needs numbers from 0 on, and there is {known.min():g}",
@@ -266,103 +259,43 @@ class NumberEncoder(Encoder):
         knots = np.empty(0)
         if transform == "quantile" and len(known):
             knots = np.quantile(known, np.linspace(0, 1, KNOTS))
-        scaled = _transformed(known, transform, knots)
-        # Of one number alone the deviation is a rounding of it, which is no scale.
-        varies = len(known) > 0 and scaled.std() > ROUNDING * np.abs(scaled).max()
+        scaled = np.atleast_2d(_transformed(known, transform, knots).T).T
+        width = values.values.shape[1] if values.is_vector else 1
+        mean, scale, most = np.zeros(width), np.ones(width), np.zeros(width)
+        if len(known):
+            mean, scale, most = scaled.mean(axis=0), scaled.std(axis=0), np.abs(scaled).max(axis=0)
+        distinct = np.unique(sample.keys()[~sample.missing()] if values.is_vector else known)
+        example = f"{np.median(known):.4g}" if len(known) else ""
+        if values.is_vector and len(known):
+            example = ", ".join(f"{number:.4g}" for number in known[0, :3]) + ", …"
         return cls(
             feature=feature,
-            cardinality=len(np.unique(known)),
+            cardinality=len(distinct),
             missing=missing_share(values),
-            example=f"{np.median(known):.4g}" if len(known) else "",
+            example=example,
             transform=transform,
-            mean=float(scaled.mean()) if len(known) else 0.0,
-            scale=float(scaled.std()) if varies else 1.0,
+            mean=mean,
+            # Of one number alone the deviation is a rounding of it, which is no scale.
+            scale=np.where(scale > ROUNDING * most, scale, 1.0),
             knots=knots,
         )
 
     @property
     def field(self) -> Field:
-        """Return the field that networks read."""
-        assert self.feature.role is not None
-        return Field(
-            self.feature.name, "number", self.feature.role, unknown="other", width=1 + (self.missing > 0)
-        )
-
-    @property
-    def note(self) -> str:
-        """The transform."""
-        return self.transform
-
-    def encode(self, values: Values, out: NDArray[Any] | None = None) -> NDArray[np.float32]:
-        """Return numbers ``[n, 1 or 2]``."""
-        assert isinstance(values, Numbers)
-        columns = np.empty((len(values), self.field.width), dtype=np.float32) if out is None else out
-        for piece in pieces(len(values)):
-            numbers = values.values[piece]
-            missing = np.isnan(numbers)
-            # What cannot be transformed as in training is taken as the nearest that can.
-            numbers = np.maximum(numbers, 0.0) if self.transform == "log" else numbers
-            scaled = (_transformed(numbers, self.transform, self.knots) - self.mean) / self.scale
-            columns[piece, 0] = np.where(missing, 0.0, np.clip(scaled, -FARTHEST, FARTHEST))
-            if self.missing > 0:
-                columns[piece, 1] = missing
-        return columns
-
-    def learned(self) -> dict[str, Any]:
-        """Transform and scale."""
-        return {
-            "transform": self.transform,
-            "mean": self.mean,
-            "scale": self.scale,
-            "knots": self.knots.tolist(),
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class VectorEncoder(Encoder):
-    """Vectors whose numbers have mean 0 and variance 1, 0 where missing; a last column says so, if training
-    had such."""
-
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
-
-    @classmethod
-    def fit(cls, feature: Feature, values: Vectors) -> VectorEncoder:
-        """Fit on the values of a log."""
-        known = _sample(values.values)
-        known = known[~np.isnan(known[:, 0])].astype(np.float64)
-        width = values.values.shape[1]
-        mean, scale = (
-            (known.mean(axis=0), known.std(axis=0)) if len(known) else (np.zeros(width), np.ones(width))
-        )
-        most = np.abs(known).max(axis=0, initial=0.0)
-        return cls(
-            feature=feature,
-            cardinality=len(np.unique(values.keys()[~values.missing()]))
-            if len(values) <= SAMPLED_ROWS
-            else len(known),
-            missing=missing_share(values),
-            example=", ".join(f"{number:.4g}" for number in known[0, :3]) + ", …" if len(known) else "",
-            mean=mean,
-            scale=np.where(scale > ROUNDING * most, scale, 1.0),
-        )
-
-    @property
-    def field(self) -> Field:
-        """Return the field that networks read."""
+        """The field that networks read."""
         assert self.feature.role is not None
         width = len(self.mean) + (self.missing > 0)
-        return Field(self.feature.name, "vector", self.feature.role, unknown="other", width=width)
+        return Field(self.feature.name, self.feature.kind, self.feature.role, unknown="other", width=width)
 
     @property
     def note(self) -> str:
-        """The width."""
-        return f"{len(self.mean)} numbers"
+        """The transform, or the width."""
+        return f"{len(self.mean)} numbers" if self.feature.kind == "vector" else self.transform
 
     def encode(self, values: Values, out: NDArray[Any] | None = None) -> NDArray[np.float32]:
         """Return numbers ``[n, width]``."""
-        assert isinstance(values, Vectors)
-        if values.values.shape[1] != len(self.mean):
+        assert isinstance(values, Numbers)
+        if values.is_vector and values.values.shape[1] != len(self.mean):
             raise DataError(
                 f"its vectors have {values.values.shape[1]} numbers, those of training {len(self.mean)}",
                 where=f"column '{self.feature.source}'",
@@ -370,16 +303,21 @@ class VectorEncoder(Encoder):
             )
         columns = np.empty((len(values), self.field.width), dtype=np.float32) if out is None else out
         for piece in pieces(len(values)):
-            missing = np.isnan(values.values[piece, 0])
-            scaled = np.clip((values.values[piece] - self.mean) / self.scale, -FARTHEST, FARTHEST)
+            some = values.take(piece)
+            missing = some.missing()
+            # What cannot be transformed as in training is taken as the nearest that can.
+            numbers = np.maximum(some.values, 0.0) if self.transform == "log" else some.values
+            numbers = _transformed(numbers, self.transform, self.knots).reshape(len(some), -1)
+            scaled = np.clip((numbers - self.mean) / self.scale, -FARTHEST, FARTHEST)
             columns[piece, : len(self.mean)] = np.where(missing[:, None], 0.0, scaled)
             if self.missing > 0:
                 columns[piece, -1] = missing
         return columns
 
     def learned(self) -> dict[str, Any]:
-        """Return the scale."""
-        return {"mean": self.mean.tolist(), "scale": self.scale.tolist()}
+        """Return transform and scale."""
+        numbers = {"mean": self.mean, "scale": self.scale, "knots": self.knots}
+        return {"transform": self.transform, **{name: each.tolist() for name, each in numbers.items()}}
 
 
 def _sample(values: NDArray[Any]) -> NDArray[Any]:
@@ -398,7 +336,7 @@ def _bucket_of(texts: NDArray[Any], buckets: int) -> NDArray[np.int64]:
     return (text_hashes(texts).view(np.uint64) % np.uint64(buckets)).astype(np.int64)
 
 
-def _frequent(sharing: Sequence[Texts | Bags], min_count: int, size: int) -> NDArray[Any]:
+def _frequent(sharing: Sequence[Texts], min_count: int, size: int) -> NDArray[Any]:
     """The most frequent texts of several columns, at most so many, each seen so often; sorted."""
     texts = np.concatenate([each.texts for each in sharing])
     counts = np.concatenate([each.counts() for each in sharing])
@@ -443,41 +381,265 @@ def quantile_line(knots: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
     return place, np.bincount(at, ranks) / np.bincount(at)
 
 
-KINDS: dict[str, Any] = {
-    "category": CodeEncoder,
-    "bag": CodeEncoder,
-    "number": NumberEncoder,
-    "vector": VectorEncoder,
-}
-
-
 def encoder_from(record: Any) -> Encoder:
-    """From what :meth:`Encoder.to_dict` gave; a :class:`DataError` where it is something else."""
+    """Return what :meth:`Encoder.to_dict` described; something else is a :class:`DataError`."""
     if not isinstance(record, Mapping):
         raise DataError("this is not an encoder", remedy="give what was saved")
     feature = feature_from_dict(record.get("declared"))
-    kind = KINDS[feature.kind]
-    arrays: dict[str, Any] = {"vocabulary": TEXT, "knots": np.float64}
-    if feature.kind == "vector":
-        arrays |= {"mean": np.float64, "scale": np.float64}
-    learned = {name: value for name, value in record.items() if name != "declared"}
+    is_number = feature.kind in ("number", "vector")
+    arrays: dict[str, Any] = dict.fromkeys(("mean", "scale", "knots"), np.float64)
+    arrays = arrays if is_number else {"vocabulary": TEXT}
+    made: dict[str, Any] = {name: value for name, value in record.items() if name != "declared"}
+    # Models of earlier versions have no knots of vectors, and one mean for a number.
+    made = {"transform": "standard", "knots": [], **made} if is_number else made
     try:
-        made: dict[str, Any] = {
-            name: np.array(value, dtype=arrays[name]) if name in arrays else value
-            for name, value in learned.items()
-        }
         for name, value in made.items():
-            if name in arrays and value.ndim != 1:
-                raise TypeError(f"{name} is no list")
-            optional = name in ("buckets", "collisions") and value is None
-            if (
-                name not in (*arrays, "transform", "example")
-                and not optional
-                and type(value) not in (int, float)
-            ):
+            if name in arrays:
+                made[name] = np.array([value] if is_number and np.isscalar(value) else value, arrays[name])
+                if made[name].ndim != 1:
+                    raise TypeError(f"{name} is no list")
+                continue
+            is_text = name in ("transform", "example")
+            is_none = value is None and name in ("buckets", "collisions")
+            if not is_text and not is_none and type(value) not in (int, float):
                 raise TypeError(f"{name} is no number")
-        encoder: Encoder = kind(feature=feature, **made)
+        encoder: Encoder = (NumberEncoder if is_number else CodeEncoder)(feature=feature, **made)
         _ = encoder.field
     except (TypeError, ValueError, AssertionError) as error:
         raise DataError(f"the encoder of '{feature.name}' is not whole", remedy="save it again") from error
     return encoder
+
+
+class Block(NamedTuple):
+    """The columns of the features of one role, a line for each user, item or row."""
+
+    codes: NDArray[np.int32]
+    numbers: NDArray[np.float32]
+
+    def take(self, at: Lines) -> Block:
+        """Return some of the lines."""
+        return Block(lines_of(self.codes, at), lines_of(self.numbers, at))
+
+
+@dataclass(frozen=True, eq=False)
+class Encoders:
+    """The encoders of all features of a training log, and its users' and items' features, encoded.
+
+    Attributes
+    ----------
+    encoders
+        Those of users' features first, then items', then rows'.
+    users, items
+        How many there are; the code after the last is for those that are not known.
+    tables
+        Features by the code of the user or item; the last line is of one of whom nothing is known.
+    seen
+        Which codes of users and items the training log had rows of; those without are not known.
+    whole
+        Those that these are a part of (:meth:`select`); None for all of a log.
+    """
+
+    encoders: tuple[Encoder, ...]
+    users: int
+    items: int
+    tables: Mapping[Role, Block] = field(default_factory=dict)
+    seen: Mapping[Role, NDArray[np.bool_]] = field(default_factory=dict)
+    whole: Encoders | None = field(default=None, kw_only=True)
+
+    @classmethod
+    def fit(cls, log: Log) -> Encoders:
+        """From a training log with features."""
+        described = log.features
+        assert described is not None
+        declared, values, seen = described.declared, described.values, _seen(log)
+        learned = {
+            each.name: values[each.name].take(seen[each.role]) if each.role in seen else values[each.name]
+            for each in declared
+        }
+        roots = {each.name: getattr(each, "share", None) or each.name for each in declared}
+        fitted: list[Encoder] = []
+        for feature in sorted(declared, key=lambda each: ROLES.index(each.role or "row")):
+            given = learned[feature.name]
+            if isinstance(given, Numbers):
+                fitted.append(NumberEncoder.fit(feature, given))
+                continue
+            root = next(each for each in declared if each.name == roots[feature.name])
+            sharing = [each for name, each in learned.items() if roots[name] == root.name]
+            texts = [each for each in sharing if isinstance(each, Texts)]
+            fitted.append(CodeEncoder.fit(feature, given, texts, root))
+        sizes = (log.n_users, log.n_items)
+        whole = cls(tuple(fitted), *sizes)
+        sides: tuple[tuple[Role, int], ...] = (("user", sizes[0]), ("item", sizes[1]))
+        tables = {
+            role: _with_nobody(whole.block(role, size, values), whole.of_role(role)) for role, size in sides
+        }
+        return replace(whole, tables=tables, seen=seen)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What networks read: the ids, with a code for those that are not known, and the features."""
+        return Schema(
+            (
+                Field("user", "id", "user", self.users + 1, "other"),
+                Field("item", "id", "item", self.items + 1, "other"),
+                *(each.field for each in self.encoders),
+            )
+        )
+
+    def select(self, fields: Sequence[str] | None) -> Encoders:
+        """Those of some features (:func:`unskew.data.schema.is_selected`)."""
+        if fields is None:
+            return self
+        kept = tuple(each for each in self.encoders if is_selected(each.feature.name, fields))
+        some = replace(self, encoders=kept, whole=self.whole or self)
+        tables = {role: some.part_of(self, table, role) for role, table in self.tables.items()}
+        return replace(some, tables=tables)
+
+    def columns_of(self, role: Role) -> Iterator[tuple[Encoder, Literal["codes", "numbers"], slice]]:
+        """Yield the encoders of a role, each with the array of a :class:`Block` and the columns of it."""
+        sizes: dict[str, int] = {"codes": 0, "numbers": 0}
+        for encoder in self.of_role(role):
+            kind: Literal["codes", "numbers"] = "numbers" if encoder.field.is_number else "codes"
+            start = sizes[kind]
+            sizes[kind] += encoder.field.width
+            yield encoder, kind, slice(start, sizes[kind])
+
+    def part_of(self, whole: Encoders, block: Block, role: Role = "row") -> Block:
+        """Return, of the features of a role that ``whole`` encoded, those of these encoders."""
+        if self is whole:
+            return block
+        names = {each.feature.name for each in self.of_role(role)}
+        places: dict[str, list[int]] = {"codes": [], "numbers": []}
+        for encoder, kind, columns in whole.columns_of(role):
+            if encoder.feature.name in names:
+                places[kind] += range(columns.start, columns.stop)
+        return Block(block.codes[:, places["codes"]], block.numbers[:, places["numbers"]])
+
+    def of_role(self, role: Role) -> tuple[Encoder, ...]:
+        """The encoders of one role."""
+        return tuple(each for each in self.encoders if each.feature.role == role)
+
+    def encode(self, log: Log) -> dict[Role, Block]:
+        """The features of a log: by its own codes of users and items, and by row."""
+        described = log.features
+        assert described is not None
+        sizes = {"user": log.n_users, "item": log.n_items, "row": len(log)}
+        return {role: self.block(role, sizes[role], described.values) for role in ROLES}
+
+    def block(self, role: Role, size: int, values: Mapping[str, Values | NDArray[Any]]) -> Block:
+        """The columns of one role from values by name, or from what is encoded already."""
+        widths = {"codes": 0, "numbers": 0}
+        for _, kind, columns in self.columns_of(role):
+            widths[kind] = columns.stop
+        like = next((_array_of(each) for each in values.values() if len(each) == size), np.empty(0))
+        block = Block(
+            empty_like(like, (size, widths["codes"]), np.int32),
+            empty_like(like, (size, widths["numbers"]), np.float32),
+        )
+        for encoder, kind, columns in self.columns_of(role):
+            given = values.get(encoder.feature.name)
+            if given is None:
+                raise DataError(
+                    f"column '{encoder.feature.source}' is missing, which the model reads",
+                    remedy="give the column, or train without it",
+                )
+            target = getattr(block, kind)[:, columns]
+            if isinstance(given, np.ndarray):
+                target[:] = given
+            else:
+                encoder.encode(given, target)
+        return block
+
+    def table_columns(self, role: Role, at: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
+        """What is known of users or items by their codes: the columns of each feature, by its name."""
+        taken = self.tables[role].take(at)
+        return {
+            encoder.feature.name: getattr(taken, kind)[:, columns]
+            for encoder, kind, columns in self.columns_of(role)
+        }
+
+    def table(self) -> list[dict[str, Any]]:
+        """A line for each feature: name, kind, role, cardinality, missing share, example, and a note."""
+        return [
+            {
+                "name": each.feature.name,
+                "kind": each.field.kind,
+                "role": each.feature.role,
+                "cardinality": each.cardinality,
+                "missing": each.missing,
+                "example": each.example,
+                "note": "; ".join(filter(None, (each.note, _type_hint(each), _position_hint(each.feature)))),
+            }
+            for each in self.encoders
+        ]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """As plain values, for files; the tables apart."""
+        return [each.to_dict() for each in self.encoders]
+
+    @classmethod
+    def from_dict(
+        cls,
+        record: Any,
+        users: int,
+        items: int,
+        tables: Mapping[Role, Block] | None = None,
+        seen: Mapping[Role, NDArray[np.bool_]] | None = None,
+    ) -> Encoders:
+        """From what :meth:`to_dict` gave; a :class:`DataError` where it is something else."""
+        if not isinstance(record, list):
+            raise DataError("these are not encoders", remedy="give a list")
+        return cls(tuple(encoder_from(each) for each in record), users, items, tables or {}, seen or {})
+
+
+def _seen(log: Log) -> dict[Role, NDArray[np.bool_]]:
+    """The users and items with rows; in the space ``"matrix"``, where all pairs count, all of them."""
+    if log.space == "matrix":
+        return {"user": np.ones(log.n_users, bool), "item": np.ones(log.n_items, bool)}
+    return {
+        "user": np.bincount(log.user, minlength=log.n_users) > 0,
+        "item": np.bincount(log.item, minlength=log.n_items) > 0,
+    }
+
+
+def _type_hint(encoder: Encoder) -> str:
+    """Say why whole numbers are what they are, where their name alone says it."""
+    word, kind = last_word(encoder.feature.source), encoder.field.kind
+    return (
+        "an id by its name"
+        if kind == "category" and word in IDS
+        else ("a number by its name" if kind == "number" and word in COUNTS else "")
+    )
+
+
+def _position_hint(feature: Feature) -> str:
+    """What to think of where a field of rows is called as a place on a page; nothing is done by itself."""
+    words = re.split(r"[^a-z]+", feature.name.lower())
+    if feature.role != "row" or not POSITIONS.intersection(words):
+        return ""
+    return f"a position? (--model-features=-{feature.name})"
+
+
+def _array_of(values: Values | NDArray[Any]) -> NDArray[Any]:
+    """Return the array that has a line for each row, or an element of a list."""
+    if isinstance(values, np.ndarray):
+        return values
+    return values.values if isinstance(values, Numbers) else values.codes
+
+
+def _with_nobody(block: Block, encoders: Sequence[Encoder]) -> Block:
+    """Return a table with one more line, of somebody of whom nothing is known."""
+    nobody: dict[bool, list[NDArray[Any]]] = {True: [], False: []}
+    for encoder in encoders:
+        empty: Values = Texts(np.array([MISSING], np.int32), np.empty(0, TEXT))
+        if isinstance(encoder, NumberEncoder):
+            shape = (1, len(encoder.mean)) if encoder.feature.kind == "vector" else (1,)
+            empty = Numbers(np.full(shape, np.nan))
+        elif encoder.feature.kind == "bag":
+            empty = Texts(np.empty(0, np.int32), np.empty(0, TEXT), np.zeros(2, np.int64))
+        nobody[encoder.field.is_number].append(encoder.encode(empty))
+    lines = [
+        np.vstack([known, np.hstack([np.empty((1, 0), known.dtype), *nobody[numbers]])])
+        for known, numbers in ((block.codes, False), (block.numbers, True))
+    ]
+    return Block(lines[0], lines[1])

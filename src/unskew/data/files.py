@@ -15,15 +15,13 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 import narwhals.stable.v2 as nw
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.fs
 import pyarrow.parquet
 
-from unskew.base.columns import column_of, frame_of, is_frame
+from unskew.base.columns import arrow_of, frame_of, is_frame, series_of
 from unskew.base.errors import DataError, ParameterError
-from unskew.base.numbers import without_mask
 from unskew.base.plain_text import listed
 
 Paths = str | Path | Sequence[str | Path]
@@ -96,10 +94,7 @@ class FrameInMemory:
     def table(self, columns: Sequence[str] | None) -> Any:
         """Return some columns as a ``pyarrow.Table``."""
         names = list(self.frame.columns if columns is None else columns)
-        for name in names:
-            if name not in self.frame.columns:
-                column_of(self.frame, name)  # Raises: the column is missing.
-        return pa.table([arrow_of(self.frame[name], name) for name in names], names=names)
+        return pa.table([arrow_of(series_of(self.frame, name), name) for name in names], names=names)
 
 
 File = Path | FileElsewhere | FrameInMemory
@@ -478,30 +473,3 @@ def require_columns(columns: Sequence[str] | None, present: list[str], file: obj
                 where=str(file),
                 remedy="rename all but one",
             )
-
-
-def arrow_of(column: Any, name: str) -> Any:
-    """Return a column of any library as one ``pyarrow.Array``."""
-    try:
-        column = column.to_arrow() if hasattr(column, "to_arrow") else column
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise _of_several_types(name, error) from error
-    if isinstance(column, pa.ChunkedArray):
-        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    if isinstance(column, pa.Array):
-        return column
-    values = without_mask(column)
-    try:
-        if isinstance(values, np.ndarray) and values.dtype.kind in "OT":
-            values = values.astype(object)
-        return pa.array(values, from_pandas=True)
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        raise _of_several_types(name, error) from error
-
-
-def _of_several_types(name: str, error: Exception) -> DataError:
-    return DataError(
-        f"its values are of several types ({str(error).splitlines()[0]})",
-        where=f"column '{name}'",
-        remedy="write the column with one type, or leave it out (ignore)",
-    )

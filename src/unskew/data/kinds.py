@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unskew.base.errors import DataError, ParameterError
+from unskew.base.estimator import require
 from unskew.data.schema import Kind, Part, Pool, Role
 
 Transform = Literal["auto", "standard", "log", "quantile"]
@@ -33,12 +38,9 @@ class Feature:
     role: Role | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise ParameterError(f"{self.name!r} is not the name of a column", remedy="give its name as text")
-        if self.role not in (None, "user", "item", "row"):
-            raise ParameterError(
-                f"feature '{self.name}': role is {self.role!r}", remedy="give 'user', 'item', 'row' or None"
-            )
+        is_name = isinstance(self.name, str) and bool(self.name)
+        require(is_name, f"{self.name!r} is not the name of a column", "give its name as text")
+        self._require_one_of("role", (None, "user", "item", "row"))
 
     @property
     def source(self) -> str:
@@ -46,12 +48,26 @@ class Feature:
         return self.name
 
     def with_role(self, role: Role) -> Self:
-        """The same for a role."""
+        """Return the same for a role."""
         return replace(self, role=role)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for files."""
+        """Return plain values, for files."""
         return {"feature": type(self).__name__, **asdict(self)}
+
+    def _require_one_of(self, parameter: str, allowed: Iterable[str | None]) -> None:
+        value, allowed = getattr(self, parameter), tuple(allowed)
+        problem = f"feature '{self.name}': {parameter} is {value!r}"
+        require(value in allowed, problem, f"give one of {', '.join(map(str, allowed))}")
+
+    def _require_whole(self, *parameters: str) -> None:
+        for name in parameters:
+            value = getattr(self, name)
+            require(
+                value is None or (type(value) is int and value >= 1),
+                f"feature '{self.name}': {name} must be a whole number of at least 1, not {value!r}",
+                "give one, or leave it out",
+            )
 
 
 @dataclass(frozen=True)
@@ -67,7 +83,7 @@ class Coded(Feature):
         For open vocabularies: so many codes, and a value gets one by a hash of its text. None keeps a
         vocabulary.
     dim
-        Dimension of its embedding; None as the learner says.
+        Dimension of its embedding; None as the backbone says.
     share
         The name of another feature whose codes and embeddings it shares (a viewed and a bought brand).
     min_count
@@ -82,22 +98,14 @@ class Coded(Feature):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("size", "hash", "dim", "min_count"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ParameterError(
-                    f"feature '{self.name}': {name} must be a whole number of at least 1, not {value!r}",
-                    remedy="give one, or leave it out",
-                )
-        if self.size is not None and self.hash is not None:
-            raise ParameterError(
-                f"feature '{self.name}' has both size and hash", remedy="give one: a vocabulary, or hashing"
-            )
-        if self.share is not None and (self.size, self.hash, self.dim) != (None, None, None):
-            raise ParameterError(
-                f"feature '{self.name}' shares the codes of '{self.share}', which has size, hash and dim",
-                remedy="give them there",
-            )
+        self._require_whole("size", "hash", "dim", "min_count")
+        problem = f"feature '{self.name}' has both size and hash"
+        require(None in (self.size, self.hash), problem, "give one: a vocabulary, or hashing")
+        require(
+            self.share is None or (self.size, self.hash, self.dim) == (None, None, None),
+            f"feature '{self.name}' shares the codes of '{self.share}', which has size, hash and dim",
+            "give them there",
+        )
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,7 @@ class Category(Coded):
     hash
         So many codes, by a hash of the value's text, for open vocabularies.
     dim
-        Dimension of its embedding; None as the learner says.
+        Dimension of its embedding; None as the backbone says.
     share
         The name of another feature whose codes and embeddings it shares.
     min_count
@@ -149,16 +157,8 @@ class Bag(Coded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.pool not in get_args(Pool):
-            raise ParameterError(
-                f"feature '{self.name}': pool is {self.pool!r}",
-                remedy=f"give one of {', '.join(get_args(Pool))}",
-            )
-        if self.width is not None and (type(self.width) is not int or self.width < 1):
-            raise ParameterError(
-                f"feature '{self.name}': width must be a whole number of at least 1, not {self.width!r}",
-                remedy="give one, or leave it out",
-            )
+        self._require_one_of("pool", get_args(Pool))
+        self._require_whole("width")
 
 
 @dataclass(frozen=True)
@@ -180,23 +180,21 @@ class Number(Feature):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.transform not in get_args(Transform):
-            raise ParameterError(
-                f"feature '{self.name}': transform is {self.transform!r}",
-                remedy=f"give one of {', '.join(get_args(Transform))}",
-            )
+        self._require_one_of("transform", get_args(Transform))
 
 
 @dataclass(frozen=True)
 class Vector(Feature):
-    """Several numbers in an order, such as an embedding of a title or an image: lists of one length.
+    """Several numbers in an order, such as an embedding of a title or an image.
 
-    Networks project them, linear models and trees read each as a number. Each is standardised.
+    A vector is a column of lists of one length, or several columns of numbers that are named by a prefix and
+    a number: ``Vector("emb_")`` is ``emb_0``, ``emb_1`` and so on, in the order of the numbers. Networks
+    project them, linear models and trees read each as a number. Each is standardised.
 
     Parameters
     ----------
     name, role
-        As in :class:`Category`.
+        As in :class:`Category`; the name is the column, or the prefix of the columns.
 
     Examples
     --------
@@ -205,6 +203,19 @@ class Vector(Feature):
     """
 
     kind: ClassVar[Kind] = "vector"
+
+
+def numbered(prefix: str, names: Iterable[str]) -> list[str]:
+    """Return the columns that are named by a prefix and a number, in the order of the numbers.
+
+    Examples
+    --------
+    >>> numbered("emb_", ["emb_10", "emb_9", "emb_x", "emb"])
+    ['emb_9', 'emb_10']
+    """
+    numbers = {name: name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+    found = {name: int(number) for name, number in numbers.items() if re.fullmatch(r"\d{1,6}", number)}
+    return sorted(found, key=found.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -218,7 +229,7 @@ class TimePart(Feature):
 
     @classmethod
     def both(cls, column: str) -> tuple[TimePart, TimePart]:
-        """Hour and weekday of a column."""
+        """Return hour and weekday of a column."""
         hour, weekday = (cls(f"{column}.{part}", part=part, of=column) for part in get_args(Part))
         return hour, weekday
 
@@ -234,7 +245,7 @@ DECLARED: dict[str, type[Feature]] = {
 
 
 def feature_from_dict(record: Any) -> Feature:
-    """From what :meth:`Feature.to_dict` gave; a :class:`DataError` where it is something else."""
+    """Return what :meth:`Feature.to_dict` described; something else is a :class:`DataError`."""
     kind = DECLARED.get(str(record.get("feature"))) if isinstance(record, Mapping) else None
     if kind is None or record.keys() - {"feature"} != {each.name for each in fields(kind)}:
         raise DataError("this is not a feature", remedy=f"give one of {', '.join(DECLARED)}")
@@ -242,3 +253,28 @@ def feature_from_dict(record: Any) -> Feature:
         return kind(**{name: value for name, value in record.items() if name != "feature"})
     except ParameterError as error:
         raise DataError(error.problem, remedy=error.remedy) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """One row of numbers per user (or per item), in the order of the vocabulary, beside the rows of a log."""
+
+    names: tuple[str, ...]
+    values: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
+            raise DataError(
+                f"a feature matrix of shape {self.values.shape} does not fit its {len(self.names)} names",
+                remedy="give one column for each name",
+            )
+        if not np.isfinite(self.values).all():
+            row, column = np.argwhere(~np.isfinite(self.values))[0]
+            raise DataError(
+                "feature is NaN or infinite",
+                where=f"feature '{self.names[column]}', row {row}",
+                remedy="fill missing features before building the log",
+            )
+        values = self.values.astype(np.float32)
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.data.values import MISSING, Bags, Numbers, Texts, Values
+from unskew.data.values import MISSING, Numbers, Texts, Values
 
 LEAST_COVER = 0.01
 """One value of several, or a range of numbers, must hold this share of all rows with the outcome: a small
@@ -55,11 +55,9 @@ def groups_of(values: Values, positive: Mask, share: float) -> list[ValueGroup]:
     numbers = _as_numbers(values)
     if numbers is not None:
         groups = _of_numbers(numbers, positive, share)
-    elif isinstance(values, Texts):
-        groups = _of_texts(values, positive)
     else:
-        assert isinstance(values, Bags)
-        groups = _of_bags(values, positive)
+        assert isinstance(values, Texts)
+        groups = _of_texts(values, positive) if values.starts is None else _of_bags(values, positive)
     found = [group for group in groups if group.rows and group.share >= share]
     return sorted(found, key=lambda group: -group.hits)
 
@@ -68,7 +66,7 @@ def _as_numbers(values: Values) -> NDArray[np.float64] | None:
     """Return numbers, also those of a category whose values are all numbers: counts, ranks, codes."""
     if isinstance(values, Numbers):
         return values.values
-    if not isinstance(values, Texts):
+    if values.starts is not None:
         return None
     try:
         known = values.texts.astype(np.float64)
@@ -96,7 +94,7 @@ def _of_texts(values: Texts, positive: Mask) -> Iterator[ValueGroup]:
     yield ValueGroup(named(usual, True), *others, where(usual, True))
 
 
-def _of_bags(values: Bags, positive: Mask) -> Iterator[ValueGroup]:
+def _of_bags(values: Texts, positive: Mask) -> Iterator[ValueGroup]:
     empty = values.missing()
     yield ValueGroup("it is empty", int(empty.sum()), int((empty & positive).sum()), lambda: empty)
     yield ValueGroup("it is not empty", int((~empty).sum()), int((~empty & positive).sum()), lambda: ~empty)

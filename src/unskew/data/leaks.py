@@ -16,11 +16,10 @@ from unskew.base.plain_text import listed
 from unskew.base.seeds import splitmix64
 from unskew.data import Feature, Log, require_log
 from unskew.data.arrays import pieces
-from unskew.data.described import Described
-from unskew.data.encoder import MOST_VALUES
+from unskew.data.described import MOST_VALUES, Described
 from unskew.data.kinds import TimePart
 from unskew.data.leak_groups import groups_of
-from unskew.data.values import Bags, Numbers, Texts, Values, Vectors
+from unskew.data.values import Numbers, Texts, Values
 from unskew.metrics.proper import auc_of_groups
 
 LeakKind = Literal["filled", "later", "id", "auc", "value"]
@@ -258,10 +257,9 @@ def _auc_leak(
         pair = log.cell[sample.rows].astype(np.uint64)
         looked, by = values.take(place[sample.rows]), ""
         if isinstance(looked, Numbers):
-            found = auc_of_number(looked.values, sample.positive)
-        elif isinstance(looked, Vectors):
-            found = max(auc_of_number(each.astype(np.float64), sample.positive) for each in looked.values.T)
-        elif isinstance(looked, Texts):
+            columns = np.atleast_2d(looked.values.T).astype(np.float64)
+            found = max(auc_of_number(each, sample.positive) for each in columns)
+        elif looked.starts is None:
             found = _auc_of_scores(_rates(looked.codes, sample.positive, splitmix64(pair)), sample.positive)
         else:
             found, by = _auc_of_bag(looked, sample.positive)
@@ -288,7 +286,7 @@ def lower_limit(share: float, trials: int, level: float = SIGNIFICANCE) -> float
 def _filled(values: Values) -> NDArray[np.bool_]:
     """Where there is something: no empty text either."""
     there = ~values.missing()
-    if isinstance(values, Texts):
+    if isinstance(values, Texts) and values.starts is None:
         for code in np.flatnonzero(values.texts == ""):
             there &= values.codes != code
     return there
@@ -328,7 +326,7 @@ def _value_leak(
     feature: Feature, values: Values, place: NDArray[np.integer[Any]], outcomes: list[_Outcome]
 ) -> Leak | None:
     """Return a leak if one value, or a range, singles out rows with an outcome: one that stops, if any."""
-    if isinstance(values, Vectors):
+    if isinstance(values, Numbers) and values.is_vector:
         return None
     kinds = [(True, outcome) for outcome in outcomes] + [(False, outcome) for outcome in outcomes]
     for stops, outcome in kinds:
@@ -357,7 +355,7 @@ def _thinned(outcome: _Outcome) -> _Outcome:
 
 def _row_id(log: Log, feature: Feature, values: Values) -> Leak | None:
     """Return a leak if the values name the row."""
-    if feature.role != "row" or not isinstance(values, Texts | Numbers) or isinstance(feature, TimePart):
+    if feature.role != "row" or feature.kind in ("bag", "vector") or isinstance(feature, TimePart):
         return None
     known = sum(int((~values.take(piece).missing()).sum()) for piece in pieces(len(log)))
     if known < LEAST_ROWS or (isinstance(values, Numbers) and not _may_be_names(values, known)):
@@ -443,7 +441,7 @@ def _rates(
     return rate[fold, code]
 
 
-def _auc_of_bag(bags: Bags, positive: NDArray[np.bool_]) -> tuple[float, str]:
+def _auc_of_bag(bags: Texts, positive: NDArray[np.bool_]) -> tuple[float, str]:
     """Of the single value that tells most: ½ + |its share among positives − among negatives| / 2."""
     if not len(bags.codes):
         return 0.5, ""

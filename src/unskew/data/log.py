@@ -6,36 +6,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.base.columns import (
-    binary_column,
-    conversion_column,
-    further_column,
-    require_same_length,
-)
+from unskew.base.columns import arrow_of, require_same_length
 from unskew.base.errors import DataError, ParameterError
-from unskew.base.estimator import require_choice
 from unskew.base.notebook import ShowsItself
 from unskew.base.plain_text import listed
 from unskew.data.arrays import Lines, lines_of
-from unskew.data.checks import names_of, require_outcomes, resolve_duplicates
-from unskew.data.described import Described, Sources, Wanted, described, sources_of, without_auto
+from unskew.data.described import Described, Sources, Wanted, described, prepared
 from unskew.data.digest import digest_of
-from unskew.data.encoders import Block, Encoders
-from unskew.data.features import Features
-from unskew.data.known_propensity import actions_of, require_shown_rows, shown_probabilities
+from unskew.data.encoder import Block, Encoders
+from unskew.data.kinds import Features
+from unskew.data.options import LogOptions, Space, names_of
 from unskew.data.schema import Schema
+from unskew.data.values import is_list
 from unskew.data.vocabulary import Vocabulary
 
 BLOCK_ROWS = 1 << 18
 """Rows of a block of :meth:`Log.blocks`, unless another number is given."""
-
-Space = Literal["matrix", "impressions"]
-Duplicates = Literal["error", "max"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,21 +98,10 @@ class Log(ShowsItself):
         item: Any,
         click: Any = None,
         conversion: Any = None,
-        space: Space = "matrix",
-        duplicates: Duplicates = "error",
-        users: Vocabulary | None = None,
-        items: Vocabulary | None = None,
-        user_features: Features | None = None,
-        item_features: Features | None = None,
         columns: Mapping[str, Any] | None = None,
-        names: Mapping[str, str] | None = None,
-        known_propensity: str | None = None,
-        actions: int | None = None,
-        features: Wanted | None = None,
-        ignore: Iterable[str] = (),
         sources: Mapping[str, Any] | None = None,
-        time: str | None = None,
-        all_known: bool = False,
+        names: Mapping[str, str] | None = None,
+        **options: Any,
     ) -> Log:
         """Validate arrays and build a log.
 
@@ -158,68 +139,28 @@ class Log(ShowsItself):
         >>> log.population_size, log.n_clicks, log.density
         (4, 3, 0.75)
         """
-        called = {"user": "user", "item": "item", "click": "click", "conversion": "conversion"}
-        require_kinds(users, items, user_features, item_features, columns, names)
-        called.update(names or {})
-        require_choice("duplicates", duplicates, ("error", "max"))
-        if getattr(user, "shape", None) == (0,) or (isinstance(user, list | tuple) and not user):
-            raise DataError("the log is empty", remedy="give at least a few clicked rows")
-        users = users or Vocabulary.of(user, name=called["user"])
-        items = items or Vocabulary.of(item, name=called["item"])
-        user_code = users.encode(user)
-        item_code = items.encode(item)
-        n = len(user_code)
-        require_population(
-            space, columns or {}, known_propensity, actions, has_click=click is not None or all_known
-        )
-        click_array = (
-            np.ones(n, dtype=np.uint8)
-            if click is None
-            else binary_column(click, called["click"]).astype(np.uint8)
-        )
-        extra = {name: further_column(values, name) for name, values in (columns or {}).items()}
-        in_rows: dict[str, Any] = {"item": item_code, "click": click_array, **extra, **(sources or {})}
-        for name, values in in_rows.items():
-            require_same_length(n, len(values), called.get(name, name))
-        conversion_array = (
-            None
-            if conversion is None
-            else conversion_column(conversion, click_array, space, called["conversion"])
-        )
-        if known_propensity is not None:
-            extra[known_propensity] = shown_probabilities(extra[known_propensity], known_propensity)
-            actions = actions_of(actions, item_code, len(items))
-        log = cls(
-            user=user_code,
-            item=item_code,
-            click=click_array,
-            conversion=conversion_array,
-            users=users,
-            items=items,
-            space=space,
-            user_features=user_features,
-            item_features=item_features,
-            columns=extra,
-            known_propensity=known_propensity,
-            actions=actions,
-            time=time,
-        )
-        return completed(log, {**extra, **(sources or {})}, features, ignore, duplicates, called)
+        from unskew.data.source import Source
+        from unskew.data.two_passes import log_of
+
+        require_mappings(columns=columns, names=names)
+        called = {name: name for name in ("user", "item", "click", "conversion")} | dict(names or {})
+        given = {"user": user, "item": item, "click": click, "conversion": conversion}
+        arrays = {called[role]: values for role, values in given.items() if values is not None}
+        arrays |= {**(sources or {}), **(columns or {})}
+        table = {name: arrow_of(values, name) for name, values in arrays.items()}
+        for name, values in table.items():
+            require_same_length(len(table[called["user"]]), len(values), name)
+        options |= {role: called[role] for role in given if given[role] is not None}
+        # Lists are features, or else an error: arrays of a log have one value a row.
+        lists = [name for name in table if is_list(table[name].type) and options.get("features")]
+        keep = [name for name in columns or {} if name not in lists]
+        asked = LogOptions(keep=keep, auto_keeps=True, **options)
+        return log_of(Source.of_frame(pa.table(table)), asked)
 
     @classmethod
     def from_frame(
         cls,
         frame: Any,
-        *,
-        user: str = "user",
-        item: str = "item",
-        click: str | None = None,
-        conversion: str | None = None,
-        keep: Iterable[str] = (),
-        known_propensity: str | None = None,
-        features: Wanted | None = None,
-        ignore: Iterable[str] = (),
-        time: str | None = None,
         **options: Any,
     ) -> Log:
         """Build a log from any data frame (pandas, polars, Arrow, …) and the names of its columns.
@@ -249,14 +190,10 @@ class Log(ShowsItself):
         >>> [(field.name, field.kind, field.role) for field in log.schema.features]
         [('device', 'category', 'row')]
         """
-        from unskew.data.read import LogOptions, log_of
         from unskew.data.source import Source
-        from unskew.data.two_passes import LogColumns
+        from unskew.data.two_passes import log_of
 
-        asked = LogColumns(
-            user, item, click, conversion, known_propensity, keep, time, features=features, ignore=ignore
-        )
-        return log_of(Source.of_frame(frame), asked, LogOptions(**options))
+        return log_of(Source.of_frame(frame), LogOptions(**options))
 
     def __len__(self) -> int:
         return len(self.user)
@@ -288,8 +225,6 @@ class Log(ShowsItself):
         """The features of the rows, coded; an error without features."""
         assert self.features is not None
         assert self.encoders is not None
-        if self.features.encoded is not None:
-            return self.features.encoded
         return self.encoders.block("row", len(self), self.features.values)
 
     def with_features(self, features: Wanted | None, ignore: Iterable[str] = ()) -> Log:
@@ -308,15 +243,11 @@ class Log(ShowsItself):
             return replace(self, features=None)
         known = (self.known_propensity, self.time)
         rows = {name: values for name, values in self.columns.items() if name not in known}
-        sources = Sources(
-            rows,
-            self.user,
-            self.item,
-            (self.n_users, self.n_items),
-            self.space,
-            (self.user_features, self.item_features),
-        )
-        return replace(self, features=described(features, sources, names_of("ignore", ignore)))
+        tables = (self.user_features, self.item_features)
+        sources = Sources(self.user, self.item, (self.n_users, self.n_items), self.space, tables)
+        ignored = names_of("ignore", ignore)
+        columns = prepared(features, rows, ignored)
+        return replace(self, features=described(features, columns, sources, ignored))
 
     def reading(self, fields: Sequence[str] | None) -> Log:
         """The same log with some of its features, coded as all of them are.
@@ -448,58 +379,6 @@ class Log(ShowsItself):
             yield shared.take(slice(start, min(start + rows, len(self))))
 
 
-def refuse_taken(features: Wanted, taken: set[str]) -> None:
-    """An error for a feature that is an id or an outcome: it would tell what is to be learned."""
-    for name in sources_of(without_auto(features)):
-        if name in taken:
-            raise ParameterError(
-                f"column '{name}' is an id or an outcome of the log, and no feature",
-                remedy="leave it out of the features",
-            )
-
-
-def completed(
-    log: Log,
-    columns: Mapping[str, Any],
-    wanted: Wanted | None,
-    ignore: Iterable[str],
-    duplicates: Duplicates,
-    called: Mapping[str, str],
-) -> Log:
-    """Describe the features of a new log, and check it as a whole.
-
-    Parameters
-    ----------
-    columns
-        What features are made of, by name.
-    called
-        What the caller calls the columns.
-    """
-    if wanted is not None:
-        sizes, tables = (log.n_users, log.n_items), (log.user_features, log.item_features)
-        sources = Sources(columns, log.user, log.item, sizes, log.space, tables)
-        log = replace(log, features=described(wanted, sources, {*ignore}))
-    if log.space == "matrix":
-        log = resolve_duplicates(log, duplicates, called)
-    require_outcomes(log, called)
-    return log
-
-
-def require_population(
-    space: str, columns: Iterable[str], known_propensity: str | None, actions: int | None, *, has_click: bool
-) -> None:
-    """Raise an error for a space that does not go with what is known of its rows."""
-    require_choice("space", space, ("matrix", "impressions"))
-    if known_propensity is not None:
-        require_shown_rows(known_propensity, columns, space, not has_click)
-    elif actions is not None:
-        raise ParameterError(
-            "actions goes with known_propensity", remedy="name the column of the probabilities of showing"
-        )
-    elif not has_click and space == "impressions":
-        raise DataError("the space 'impressions' needs a click for each row", remedy="give click=")
-
-
 FIT_A_LOG = "give data.train of a dataset, or make one with us.read_log or us.Log.from_frame"
 
 
@@ -509,25 +388,10 @@ def require_log(log: object, role: str = "what is fitted", remedy: str = FIT_A_L
         raise ParameterError(f"{role} is a {type(log).__name__}, not a Log", remedy=remedy)
 
 
-def require_kinds(
-    users: object,
-    items: object,
-    user_features: object = None,
-    item_features: object = None,
-    columns: object = None,
-    names: object = None,
-) -> None:
-    """Errors for what is no vocabulary, features or mapping; ``user`` and ``users`` are easily mixed up."""
-    features = "give unskew.data.Features(names=…, values=…)"
-    for name, value, kind, remedy in (
-        ("users", users, Vocabulary, "give ids of rows as user=, and log.users of another log as users="),
-        ("items", items, Vocabulary, "give ids of rows as item=, and log.items of another log as items="),
-        ("user_features", user_features, Features, features),
-        ("item_features", item_features, Features, features),
-        ("columns", columns, Mapping, "give a dictionary from names to arrays"),
-        ("names", names, Mapping, "give a dictionary such as {'user': 'visitor'}"),
-    ):
-        if value is not None and not isinstance(value, kind):
+def require_mappings(**given: object) -> None:
+    """Refuse what is no dictionary."""
+    for name, value in given.items():
+        if value is not None and not isinstance(value, Mapping):
             raise ParameterError(
-                f"{name} must be a {kind.__name__}, not a {type(value).__name__}", remedy=remedy
+                f"{name} must be a Mapping, not a {type(value).__name__}", remedy="give a dictionary by name"
             )

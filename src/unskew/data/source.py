@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -32,7 +33,9 @@ from unskew.data.files import (
     require_columns,
     typed_schema,
 )
+from unskew.data.kinds import numbered
 from unskew.data.stream import FileBatch, cast, stream, united
+from unskew.data.values import packed
 
 TIMES = (pa.date32(), pa.time32("s"), pa.timestamp("s"), pa.timestamp("ns"))
 GUESSES: tuple[Any, ...] = (pa.null(), pa.int64(), pa.bool_(), *TIMES, pa.float64(), pa.string())
@@ -52,8 +55,8 @@ class Reading:
 
     schema: ArrowSchema
     batches: Callable[[], Iterator[FileBatch]]
-    place: Callable[[DataError], DataError]
-    """How an error that counts rows of all batches together is placed."""
+    located: Callable[[], AbstractContextManager[None]]
+    """Names the file, and the row there, of a data error inside that counts rows of all batches together."""
 
 
 class Source:
@@ -139,7 +142,10 @@ class Source:
 
     def read(self, columns: Sequence[str], guessed: Collection[str] = ()) -> Reading:
         """Read some columns in batches; those of CSV files are text, or of guessed types."""
-        own = [name for name in columns if name not in self.partitions]
+        vectors = {name: numbered(name, self.names) for name in columns if name not in self.names}
+        vectors = {name: group for name, group in vectors.items() if group}
+        own = [name for name in columns if name not in self.partitions and name not in vectors]
+        own += [name for group in vectors.values() for name in group if name not in own]
         types = self.types(own, guessed)
         schema = united(self.files, [pa.schema(types[file]) for file in self.files])
         schema = pa.schema([(field.name, _roomy(field.type)) for field in schema])
@@ -149,14 +155,21 @@ class Source:
         def batches() -> Iterator[FileBatch]:
             for batch in stream(self.files, columns=own, types=types):
                 number = number_of[batch.file]
-                record = self._with_partitions(cast(batch, schema), number)
+                record = self._with_further(cast(batch, schema), number, vectors)
                 rows[number] = batch.first_row + record.num_rows
                 yield batch._replace(record=record.select(columns))
 
-        def place(error: DataError) -> DataError:
-            return error if self.is_frame else _in_its_file(error, self.files, rows)
+        @contextmanager
+        def located() -> Iterator[None]:
+            try:
+                yield
+            except DataError as error:
+                if self.is_frame:
+                    raise
+                raise _in_its_file(error, self.files, rows) from error
 
-        return Reading(self._with_partitions(schema.empty_table(), 0).select(columns).schema, batches, place)
+        empty = self._with_further(schema.empty_table(), 0, vectors).select(columns)
+        return Reading(empty.schema, batches, located)
 
     def types(
         self, columns: Sequence[str] | None = None, guessed: Collection[str] | None = ()
@@ -184,8 +197,10 @@ class Source:
                 types[file] = {name: found.get(name, typed.get(name, pa.string())) for name in named[file]}
         return types
 
-    def _with_partitions(self, record: Any, number: int) -> Any:
-        """Return the rows of a file with the columns that its folders tell."""
+    def _with_further(self, record: Any, number: int, vectors: Mapping[str, list[str]]) -> Any:
+        """Return the rows of a file with vectors of several columns, and columns that its folders tell."""
+        for name, group in vectors.items():
+            record = record.append_column(name, packed([record.column(each) for each in group], group))
         for name, (kind, values) in self.partitions.items():
             value = pa.scalar(values[number], pa.string()).cast(kind)
             record = record.append_column(name, pa.repeat(value, record.num_rows))

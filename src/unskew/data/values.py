@@ -1,22 +1,22 @@
-"""Values of features as they are in the data: texts, numbers, lists of texts. Codes of networks are later."""
+"""Values of features as they are in the data: texts, lists of texts, numbers. Codes of networks are later."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from unskew.base.columns import LARGEST_EXACT_FLOAT, is_text, is_utf8, require_utf8, unknown_zone
+from unskew.base.columns import LARGEST_EXACT_FLOAT, arrow_of, is_text, is_utf8, require_utf8
 from unskew.base.errors import DataError
 from unskew.base.seeds import splitmix64
 from unskew.data.arrays import Lines, empty_like, lines_of, pieces
 from unskew.data.distinct import TEXT, as_numpy
-from unskew.data.files import arrow_of
-from unskew.data.kinds import Feature, TimePart
+from unskew.data.kinds import Feature, TimePart, numbered
 
 MISSING = -1
 """The code of a text that is not there, and the number of a row that is not there."""
@@ -24,82 +24,38 @@ MISSING = -1
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """One text for each row: ``texts[codes]``."""
+    """One text for each row, ``texts[codes]``; or a list of them.
+
+    Attributes
+    ----------
+    codes
+        :data:`MISSING` where a row has no text.
+    texts
+        Each text once, as NumPy or Arrow has them.
+    starts
+        Where the list of each row begins in ``codes``, and the last ends; None where each row has one text. A
+        list that is empty is missing.
+    """
 
     codes: NDArray[np.int32]
-    """:data:`MISSING` where there is none."""
-    texts: NDArray[Any]
+    texts: Any
+    starts: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
-        return len(self.codes)
-
-    def take(self, rows: Lines) -> Texts:
-        """Return those of some rows; row :data:`MISSING` has none."""
-        return Texts(_taken(self.codes, rows, np.int32(MISSING)), self.texts)
-
-    def missing(self) -> NDArray[np.bool_]:
-        """Return where there is none."""
-        return np.asarray(self.codes == MISSING)
-
-    def keys(self) -> NDArray[np.int64]:
-        """Return numbers that are equal where the values are."""
-        return self.codes.astype(np.int64)
-
-    def counts(self) -> NDArray[np.int64]:
-        """Count how often each text is there."""
-        return _counted(self.codes, len(self.texts))
-
-    def example(self) -> str:
-        """Return the most frequent text."""
-        counts = self.counts()
-        return str(self.texts[int(counts.argmax())]) if counts.any() else ""
-
-
-@dataclass(frozen=True, eq=False)
-class Numbers:
-    """One number for each row, NaN where there is none."""
-
-    values: NDArray[np.float64]
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def take(self, rows: Lines) -> Numbers:
-        """Return those of some rows; row :data:`MISSING` has none."""
-        return Numbers(_taken(self.values, rows, np.float64(np.nan)))
-
-    def missing(self) -> NDArray[np.bool_]:
-        """Return where there is none."""
-        return np.isnan(self.values)
-
-    def keys(self) -> NDArray[np.int64]:
-        """Return numbers that are equal where the values are."""
-        # −0 is 0, and one NaN is as good as another.
-        plain = np.where(np.isnan(self.values), np.nan, self.values + 0.0)
-        return plain.view(np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Bags:
-    """A list of texts for each row: ``texts[codes[starts[row] : starts[row + 1]]]``; missing where empty."""
-
-    starts: NDArray[np.int64]
-    codes: NDArray[np.int32]
-    texts: NDArray[Any]
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
+        return len(self.codes) if self.starts is None else len(self.starts) - 1
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Texts of each row."""
-        return np.diff(self.starts)
+        return np.ones(len(self), np.int64) if self.starts is None else np.diff(self.starts)
 
-    def take(self, rows: Lines) -> Bags:
+    def take(self, rows: Lines) -> Texts:
         """Return those of some rows; row :data:`MISSING` has none."""
+        if self.starts is None:
+            return Texts(_taken(self.codes, rows, np.int32(MISSING)), self.texts)
         if isinstance(rows, slice):
             starts = self.starts[rows.start or 0 : (len(self) if rows.stop is None else rows.stop) + 1]
-            return Bags(starts - starts[0], self.codes[starts[0] : starts[-1]], self.texts)
+            return Texts(self.codes[starts[0] : starts[-1]], self.texts, starts - starts[0])
         at = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         lengths = np.where(at == MISSING, 0, self.starts[at + 1] - self.starts[at])
         starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -108,66 +64,75 @@ class Bags:
             first, last = starts[piece.start], starts[piece.stop]
             shift = np.repeat(self.starts[at[piece]] - starts[piece], lengths[piece])
             codes[first:last] = self.codes[shift + np.arange(first, last)]
-        return Bags(starts, codes, self.texts)
+        return Texts(codes, self.texts, starts)
 
     def missing(self) -> NDArray[np.bool_]:
         """Return where there is none."""
-        return np.asarray(self.starts[1:] == self.starts[:-1])
+        return np.asarray(self.codes == MISSING if self.starts is None else self.lengths == 0)
 
     def longest(self) -> int:
         """Return how many texts the longest list has."""
-        return max(
-            (int(np.diff(self.starts[p.start : p.stop + 1]).max()) for p in pieces(len(self))), default=1
-        )
+        return max((int(self.take(piece).lengths.max()) for piece in pieces(len(self))), default=1)
 
     def keys(self) -> NDArray[np.int64]:
-        """Return numbers that are equal where the lists are (but for the order, and a chance of 2⁻⁶⁴)."""
+        """Return numbers, equal where values are (of lists but for their order, and a chance of 2⁻⁶⁴)."""
+        if self.starts is None:
+            return self.codes.astype(np.int64)
         mixed = splitmix64(np.arange(int(self.codes.max(initial=0)) + 1, dtype=np.uint64))
         running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed[self.codes])])
         return np.asarray(running[self.starts[1:]] - running[self.starts[:-1]]).view(np.int64)
 
     def counts(self) -> NDArray[np.int64]:
         """Count how often each text is there."""
-        return _counted(self.codes, len(self.texts))
+        total = np.zeros(len(self.texts), dtype=np.int64)
+        for piece in pieces(len(self.codes)):
+            # The first place counts what is missing.
+            total += np.bincount(self.codes[piece] + 1, minlength=len(total) + 1)[1:]
+        return total
 
     def example(self) -> str:
-        """Return the first list that is not empty, its first three values."""
-        filled = np.flatnonzero(~self.missing())
-        if not len(filled):
-            return ""
-        first = self.codes[self.starts[filled[0]] : self.starts[filled[0] + 1]]
-        return ", ".join(map(str, self.texts[first[:3]])) + (", …" if len(first) > 3 else "")
+        """Return the most frequent text, or of the first list that is not empty its first three."""
+        if self.starts is None:
+            counts = self.counts()
+            return str(self.texts[int(counts.argmax())]) if counts.any() else ""
+        codes = self.take(np.flatnonzero(self.lengths)[:1]).codes
+        return ", ".join(map(str, self.texts[codes[:3]])) + (", …" if len(codes) > 3 else "")
 
 
 @dataclass(frozen=True, eq=False)
-class Vectors:
-    """Several numbers for each row, ``[n, width]``; NaN in all of them where there are none."""
+class Numbers:
+    """One number for each row, NaN where there is none; or vectors ``[n, width]``, NaN in all of a row."""
 
-    values: NDArray[np.float32]
+    values: NDArray[Any]
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, rows: Lines) -> Vectors:
+    @property
+    def is_vector(self) -> bool:
+        """Whether each row has several numbers."""
+        return self.values.ndim > 1
+
+    def take(self, rows: Lines) -> Numbers:
         """Return those of some rows; row :data:`MISSING` has none."""
-        if isinstance(rows, slice) or rows.dtype == np.bool_ or not (rows == MISSING).any():
-            return Vectors(lines_of(self.values, rows))
-        return Vectors(np.where((rows == MISSING)[:, None], np.float32(np.nan), self.values[rows]))
+        return Numbers(_taken(self.values, rows, self.values.dtype.type(np.nan)))
 
     def missing(self) -> NDArray[np.bool_]:
-        """Return where there are none."""
-        return np.isnan(self.values[:, 0])
+        """Return where there is none."""
+        return np.asarray(np.isnan(self.values[:, 0] if self.is_vector else self.values))
 
     def keys(self) -> NDArray[np.int64]:
-        """Return numbers that are equal where the vectors are (but for a chance of 2⁻⁶⁴)."""
-        bits = np.where(np.isnan(self.values), np.float32(np.nan), self.values + np.float32(0)).view(
-            np.uint32
-        )
+        """Return numbers that are equal where the values are (of vectors but for a chance of 2⁻⁶⁴)."""
+        # −0 is 0, and one NaN is as good as another.
+        plain = np.where(np.isnan(self.values), self.values.dtype.type(np.nan), self.values + 0)
+        if not self.is_vector:
+            return plain.view(np.int64)
+        bits = plain.astype(np.float32).view(np.uint32)
         place = splitmix64(np.arange(bits.shape[1], dtype=np.uint64))
         return np.asarray(splitmix64(bits + place).sum(axis=1, dtype=np.uint64)).view(np.int64)
 
 
-Values = Texts | Numbers | Bags | Vectors
+Values = Texts | Numbers
 
 
 def missing_share(values: Values) -> float:
@@ -179,25 +144,8 @@ def missing_share(values: Values) -> float:
 def _taken(array: NDArray[Any], rows: Lines, missing: Any) -> NDArray[Any]:
     if isinstance(rows, slice) or rows.dtype == np.bool_ or not (rows == MISSING).any():
         return lines_of(array, rows)
-    return np.where(rows == MISSING, missing, array[rows])
-
-
-def _counted(codes: NDArray[np.int32], size: int) -> NDArray[np.int64]:
-    total = np.zeros(size, dtype=np.int64)
-    for piece in pieces(len(codes)):
-        # The first place counts what is missing.
-        total += np.bincount(codes[piece] + 1, minlength=size + 1)[1:]
-    return total
-
-
-class CodedColumn(NamedTuple):
-    """A column of texts, or of lists of texts, with codes of its own."""
-
-    codes: NDArray[np.int32]
-    texts: Any
-    """A ``pyarrow.Array`` of large_string, each text once."""
-    starts: NDArray[np.int64] | None = None
-    """Where each list begins, and the last ends."""
+    gone = rows == MISSING
+    return np.where(gone[:, None] if array.ndim > 1 else gone, missing, array[rows])
 
 
 def values_of(feature: Feature, column: Any) -> Values:
@@ -205,45 +153,61 @@ def values_of(feature: Feature, column: Any) -> Values:
     array = arrow_of(column, feature.source)
     if isinstance(feature, TimePart):
         return time_part(array, feature)
-    if feature.kind == "number":
-        return _numbers(array, feature.source)
-    if feature.kind == "vector":
-        return _vectors(array, feature.source)
+    if feature.kind in ("number", "vector"):
+        return (_vectors if feature.kind == "vector" else _numbers)(array, feature.source)
     coded = coded_column(feature, array)
-    if coded.starts is None:
-        return Texts(coded.codes, as_numpy(coded.texts))
-    return Bags(coded.starts, coded.codes, as_numpy(coded.texts))
+    return replace(coded, texts=as_numpy(coded.texts))
 
 
-def coded_column(feature: Feature, array: Any) -> CodedColumn:
-    """Return a column of a category or a bag with codes of its own."""
+def values_in(table: Any, features: Iterable[Feature]) -> dict[str, Values]:
+    """Return the values of those features, by name, whose columns a frame of narwhals has."""
+    values = {}
+    for feature in features:
+        name = feature.source
+        if name in table.columns:
+            values[feature.name] = values_of(feature, table[name])
+        elif feature.kind == "vector" and (group := numbered(name, table.columns)):
+            values[feature.name] = values_of(feature, packed([table[each] for each in group], group))
+    return values
+
+
+def packed(columns: Sequence[Any], names: Sequence[str]) -> Any:
+    """Return columns of numbers as one ``pyarrow.Array`` of vectors."""
+    arrays = [_numbers(arrow_of(column, name), name) for column, name in zip(columns, names, strict=True)]
+    rows = np.column_stack([array.values for array in arrays])
+    return pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+
+
+def coded_column(feature: Feature, array: Any) -> Texts:
+    """Return a column of a category or a bag with codes of its own; the texts are Arrow's."""
     return _lists(array, feature.source) if feature.kind == "bag" else _texts(array, feature.source)
 
 
 def as_column(values: Values) -> Any:
-    """Values as a ``pyarrow.Array``, from which :func:`values_of` makes them again."""
+    """Return values as a ``pyarrow.Array``, from which :func:`values_of` makes them again."""
     if isinstance(values, Numbers):
-        return pa.array(values.values, from_pandas=True)
-    if isinstance(values, Vectors):
-        numbers = pa.array(np.ravel(values.values))
-        mask = pa.array(values.missing())
+        if not values.is_vector:
+            return pa.array(values.values, from_pandas=True)
+        numbers, mask = pa.array(np.ravel(values.values)), pa.array(values.missing())
         return pa.FixedSizeListArray.from_arrays(numbers, values.values.shape[1], mask=mask)
     names = pa.array(values.texts.tolist(), type=pa.large_string())
     texts = pa.DictionaryArray.from_arrays(pa.array(values.codes, mask=values.codes == MISSING), names)
-    if isinstance(values, Texts):
+    if values.starts is None:
         return texts
     return pa.LargeListArray.from_arrays(pa.array(values.starts), texts.dictionary_decode())
 
 
 def time_part(array: Any, feature: TimePart) -> Texts:
     """The hour of the day (0 to 23) or the day of the week (0 is Monday)."""
-    import pyarrow.compute as pc
-
     array = _as_times(array, feature.source)
     try:
         part = pc.hour(array) if feature.part == "hour" else pc.day_of_week(array)
     except pa.ArrowInvalid:
-        raise unknown_zone(array.type.tz, feature.source) from None
+        raise DataError(
+            f"its times are of the zone '{array.type.tz}', which is not known",
+            where=f"column '{feature.source}'",
+            remedy="write them in UTC, or update the data of time zones (tzdata)",
+        ) from None
     codes = part.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
     return Texts(codes, np.array([str(each) for each in range(24 if feature.part == "hour" else 7)], TEXT))
 
@@ -265,43 +229,35 @@ def _as_times(array: Any, name: str) -> Any:
         return array
     if pa.types.is_date(kind):
         return array.cast(pa.timestamp("s"))
-    problem = f"holds {type_name(kind)}, not times"
+    problem = ", not times"
     if is_text(kind):
         try:
             return array.cast(pa.timestamp("us"))
         except pa.ArrowInvalid as error:
-            problem = f"holds text that is no time: {str(error).splitlines()[0]}"
-    raise DataError(
-        problem,
-        where=f"column '{name}'",
-        remedy="write it as a timestamp, or declare it as a Number or a Category",
-    )
+            problem = f" that is no time: {str(error).splitlines()[0]}"
+    raise _unfit(name, kind, problem, "write it as a timestamp, or declare it as a Number or a Category")
 
 
 def times_of(column: Any, name: str) -> NDArray[np.datetime64]:
     """A column of times, in UTC where it has a zone; NaT where there is none."""
-    import pyarrow.compute as pc
-
     array = _as_times(arrow_of(column, name), name)
     if array.type.tz is not None:
         array = pc.cast(array, pa.timestamp(array.type.unit))
     return np.asarray(array.to_numpy(zero_copy_only=False)).astype("datetime64[us]")
 
 
-def _texts(array: Any, name: str, row_of: Callable[[int], int] = int) -> CodedColumn:
+def _texts(array: Any, name: str, row_of: Callable[[int], int] = int) -> Texts:
     # Fewer values are written as text once they are distinguished.
     coded = _plain(array, name).dictionary_encode()
     if not is_utf8(coded.dictionary):
         require_utf8(array, name, row_of)
     codes = coded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
-    return CodedColumn(codes, _written(coded.dictionary))
+    return Texts(codes, _written(coded.dictionary))
 
 
 def _written(values: Any) -> Any:
     """Values as text, each by itself, whatever others are there: whole numbers by their digits, however they
     are held, and other fractions as Arrow writes them."""
-    import pyarrow.compute as pc
-
     if not pa.types.is_floating(values.type):
         return values.cast(pa.large_string())
     whole = _is_whole(values)
@@ -311,30 +267,22 @@ def _written(values: Any) -> Any:
 
 def _is_whole(values: Any) -> Any:
     """Which fractions are whole numbers that doubles hold exactly."""
-    import pyarrow.compute as pc
-
     return pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values), LARGEST_EXACT_FLOAT))
 
 
 def _plain(array: Any, name: str) -> Any:
     """One value a row, which can be written as text; of fractions those that are finite."""
-    import pyarrow.compute as pc
-
     kind = array.type
     if pa.types.is_dictionary(kind):
         array = array.dictionary_decode()
         kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        raise DataError(
-            f"holds {type_name(kind)}, not text or numbers",
-            where=f"column '{name}'",
-            remedy="write it as text, or leave the column out (ignore)",
+        raise _unfit(
+            name, kind, ", not text or numbers", "write it as text, or leave the column out (ignore)"
         )
     if pa.types.is_nested(kind) or is_binary(kind):
-        raise DataError(
-            f"holds {type_name(kind)}, not one value a row",
-            where=f"column '{name}'",
-            remedy="declare a list as a Bag, or leave the column out (ignore)",
+        raise _unfit(
+            name, kind, ", not one value a row", "declare a list as a Bag, or leave the column out (ignore)"
         )
     if pa.types.is_floating(kind):
         # Arrow does not count with halves.
@@ -346,9 +294,11 @@ def _plain(array: Any, name: str) -> Any:
     return array
 
 
-def type_name(kind: Any) -> str:
-    """Return what a message calls an Arrow type, whatever the width of its offsets."""
-    return str(kind).replace("large_", "")
+def _unfit(name: str, kind: Any, problem: str, remedy: str) -> DataError:
+    """Return the error for a column of a type that a feature cannot be made of."""
+    # Arrow's offsets have two widths, which nobody chose.
+    shown = str(kind).replace("large_", "")
+    return DataError(f"holds {shown}{problem}", where=f"column '{name}'", remedy=remedy)
 
 
 def is_binary(kind: Any) -> bool:
@@ -371,22 +321,16 @@ def _numbers(array: Any, name: str) -> Numbers:
         values = array.cast(pa.float64(), safe=not pa.types.is_integer(array.type))
         values = values.to_numpy(zero_copy_only=False)
     except pa.ArrowException as error:
-        raise DataError(
-            f"holds {type_name(kind)} that is no number: {str(error).splitlines()[0]}",
-            where=f"column '{name}'",
-            remedy="declare it as a Category, or leave it out (ignore)",
-        ) from error
+        problem = f" that is no number: {str(error).splitlines()[0]}"
+        raise _unfit(name, kind, problem, "declare it as a Category, or leave it out (ignore)") from error
     return Numbers(np.where(np.isfinite(values), values, np.nan).astype(np.float64))
 
 
-def _vectors(array: Any, name: str) -> Vectors:
+def _vectors(array: Any, name: str) -> Numbers:
     kind = array.type
     if not is_list(kind):
-        raise DataError(
-            f"holds {type_name(kind)}, not lists of numbers",
-            where=f"column '{name}'",
-            remedy="write it as lists of one length (Parquet), or declare it as a Number or a Category",
-        )
+        remedy = "write it as lists of one length (Parquet), or declare it as a Number or a Category"
+        raise _unfit(name, kind, ", not lists of numbers", remedy)
     lists = array.cast(pa.large_list(kind.value_type))
     there = lists.is_valid().to_numpy(zero_copy_only=False)
     lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -402,7 +346,7 @@ def _vectors(array: Any, name: str) -> Vectors:
     values = np.full((len(array), width), np.nan, dtype=np.float32)
     values[there] = _numbers(lists.flatten(), name).values.reshape(-1, width)
     values[np.isnan(values).any(axis=1)] = np.nan
-    return Vectors(values)
+    return Numbers(values)
 
 
 def is_list(kind: Any) -> bool:
@@ -412,8 +356,6 @@ def is_list(kind: Any) -> bool:
 
 def holds_vectors(array: Any) -> bool:
     """Return whether lists of fractions are vectors: of one length by their type, or by all their values."""
-    import pyarrow.compute as pc
-
     kind = array.type
     if not is_list(kind) or not pa.types.is_floating(kind.value_type):
         return False
@@ -427,27 +369,20 @@ def holds_vectors(array: Any) -> bool:
     return pc.all(_is_whole(lists.flatten().cast(pa.float64()))).as_py() is False
 
 
-def _lists(array: Any, name: str) -> CodedColumn:
+def _lists(array: Any, name: str) -> Texts:
     kind = array.type
     if not is_list(kind):
-        raise DataError(
-            f"holds {type_name(kind)}, not lists",
-            where=f"column '{name}'",
-            remedy="write it as lists (Parquet), or declare it as a Category",
-        )
+        raise _unfit(name, kind, ", not lists", "write it as lists (Parquet), or declare it as a Category")
     lists = array.cast(pa.large_list(kind.value_type))
     lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     if holds_vectors(array):
-        raise DataError(
-            f"holds vectors of numbers ({type_name(kind)}), not lists of words",
-            where=f"column '{name}'",
-            remedy=f"declare it as a Vector, or leave it out with --ignore {name} (ignore=)",
-        )
+        remedy = f"declare it as a Vector, or leave it out with --ignore {name} (ignore=)"
+        raise _unfit(name, kind, " of vectors of numbers, not of words", remedy)
     inside = _texts(lists.flatten(), name, lambda at: int(np.searchsorted(starts, at, side="right")) - 1)
     if (inside.codes == MISSING).any():
         # A missing value inside of a list is none.
         kept = inside.codes != MISSING
         running = np.concatenate([[0], np.cumsum(kept)])
-        starts, inside = running[starts], inside._replace(codes=inside.codes[kept])
-    return inside._replace(starts=starts)
+        starts, inside = running[starts], replace(inside, codes=inside.codes[kept])
+    return replace(inside, starts=starts)

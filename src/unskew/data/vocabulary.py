@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.base.columns import LARGEST_EXACT_FLOAT, column_of, frame_of, null_mask
+from unskew.base.columns import LARGEST_EXACT_FLOAT, null_mask, numpy_of
 from unskew.base.errors import DataError
 from unskew.base.estimator import require_choice
 from unskew.base.numbers import without_mask
@@ -248,7 +248,7 @@ def id_column(column: Any, name: str) -> Any:
     if plain or (pa.types.is_integer(kind) and kind != pa.uint64()):
         _reject_null(column.is_null().to_numpy(zero_copy_only=False), name)
         return column.cast(pa.large_string() if plain else pa.int64())
-    return as_arrow(_id_array(column_of(frame_of(pa.table({name: column})), name), name))
+    return as_arrow(_id_array(numpy_of(column, name), name))
 
 
 def _digits(ids: Any) -> Any:

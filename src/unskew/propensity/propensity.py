@@ -27,8 +27,7 @@ from unskew.base.progress import SILENT, Progress
 from unskew.base.seeds import as_seeds
 from unskew.calibration import AutoCalibrator, Calibrator
 from unskew.data import Encoders, Log, Rows, Schema, Space, require_log
-from unskew.data.checks import require_both_clicks
-from unskew.data.known_propensity import require_unknown_propensities
+from unskew.data.checks import require_both_clicks, require_unknown_propensities
 from unskew.data.vocabulary import Vocabulary
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.collapse import Collapsed, warn_of_collapse

@@ -16,7 +16,7 @@ from unskew.calibration import Calibrator, Multicalibrated
 from unskew.data import Block, Encoders, Log, Rows
 from unskew.data.described import NO_ROWS
 from unskew.data.schema import ROLES_OF_IDS, Role
-from unskew.data.values import Values, values_of
+from unskew.data.values import Values, values_in
 from unskew.training.reader import Asked, Reader, Unseen
 
 CODES, NUMBERS = "segment_codes", "segment_numbers"
@@ -161,11 +161,7 @@ class SegmentReader(Reader):
         """Return the rows of a data frame."""
         asked, table = super().of_frame(frame, user, item, unseen), frame_of(frame)
         assert self.segments.encoders is not None
-        given = {
-            each.feature.name: values_of(each.feature, table[each.feature.source])
-            for each in self.segments.encoders.of_role("row")
-            if each.feature.source in table.columns
-        }
+        given = values_in(table, (each.feature for each in self.segments.encoders.of_role("row")))
         return self._with(asked, self.segments.encoders.block("row", len(table), given))
 
     def _with(self, asked: Asked, block: Block) -> Asked:

@@ -17,7 +17,7 @@ from unskew.audit.segments import NORMAL_95, Segment, ValueCodes, corrected, seg
 from unskew.base.estimator import require
 from unskew.base.seeds import stream
 from unskew.data import Log, Rows, Schema, require_log
-from unskew.data.values import MISSING, Bags, Numbers, Texts, Values
+from unskew.data.values import MISSING, Numbers, Values
 from unskew.debias import Debiaser
 from unskew.metrics.judgement import LEVEL_TOLERANCE, SIGNIFICANT, is_off
 from unskew.metrics.sketch_grid import LIKELIHOOD_FLOOR
@@ -414,10 +414,9 @@ def _named(values: Values) -> tuple[NDArray[np.intp], Any]:
     """Values as an Arrow array of names, and the row that each is of."""
     if isinstance(values, Numbers):
         return np.arange(len(values)), number_groups(values.values)
-    assert isinstance(values, Texts | Bags)
     codes = values.codes
     row = np.arange(len(values))
-    if isinstance(values, Bags):
+    if values.starts is not None:
         # A row without a value is one that is missing.
         lengths = np.maximum(values.lengths, 1)
         row, filled = np.repeat(row, lengths), np.repeat(values.lengths > 0, lengths)

@@ -23,7 +23,6 @@ from unskew.data.encoder import (
     CodeEncoder,
     Encoder,
     NumberEncoder,
-    VectorEncoder,
     quantile_line,
 )
 from unskew.data.kinds import TimePart
@@ -142,9 +141,9 @@ class GraphInputs(nn.Module):
         for number, encoder in enumerate(self.encoders):
             name, role_or_none = encoder.feature.name, encoder.feature.role
             if isinstance(encoder, NumberEncoder):
-                encoded, absent = self._numbers(number, encoder, asked[name])
-            elif isinstance(encoder, VectorEncoder):
-                encoded, absent = _vectors(encoder, asked[name])
+                is_vector = encoder.field.kind == "vector"
+                numbers = asked[name] if is_vector else asked[name][:, None]
+                encoded, absent = self._numbers(number, encoder, numbers)
             else:
                 assert isinstance(encoder, CodeEncoder)
                 encoded, absent = _codes(encoder, asked[name])
@@ -156,17 +155,18 @@ class GraphInputs(nn.Module):
 
     def _numbers(self, number: int, encoder: NumberEncoder, values: Tensor) -> tuple[Tensor, Tensor]:
         """As :meth:`NumberEncoder.encode` has it, and whether they are left out ``[n, 1]``."""
-        there = values.abs() < torch.inf
+        there = (values.abs() < torch.inf).all(1, keepdim=True)
         x = torch.where(there, values, 0.0)
         if encoder.transform == "log":
             x = (x.clamp(min=0.0) + 1.0).log()
         elif encoder.transform == "quantile" and len(encoder.knots):
-            x = self.get_submodule(f"quantile_{number}")(x[None], x[None])[0]
-        scaled = ((x - encoder.mean) / encoder.scale).clamp(-FARTHEST, FARTHEST)
+            x = self.get_submodule(f"quantile_{number}")(x.T, x.T).T
+        mean, scale = torch.from_numpy(encoder.mean), torch.from_numpy(encoder.scale)
+        scaled = ((x - mean) / scale).clamp(-FARTHEST, FARTHEST)
         columns = [torch.where(there, scaled, 0.0)]
-        if encoder.field.width == 2:
+        if encoder.missing > 0:
             columns.append(1.0 - there.double())
-        return torch.stack(columns, dim=1).float(), (values == -torch.inf)[:, None]
+        return torch.cat(columns, dim=1).float(), values[:, :1] == -torch.inf
 
     def _add(self, wanted: Input, facts: Mapping[str, Any]) -> None:
         self.inputs.append(wanted)
@@ -191,7 +191,7 @@ class GraphInputs(nn.Module):
             facts["part"] = feature.part
         if field.kind == "bag":
             facts["width"] = field.width
-        if isinstance(encoder, VectorEncoder):
+        if isinstance(encoder, NumberEncoder) and field.kind == "vector":
             wanted = Input(field.name, np.float64, width=len(encoder.mean))
             facts |= {"holds": "vector", "width": wanted.width, "missing": "NaN", "absent": "-Infinity"}
         elif isinstance(encoder, NumberEncoder):
@@ -204,17 +204,6 @@ class GraphInputs(nn.Module):
         if feature.role not in ROLES_OF_IDS:
             del facts["absent"]
         self._add(wanted, facts)
-
-
-def _vectors(encoder: VectorEncoder, values: Tensor) -> tuple[Tensor, Tensor]:
-    """As :meth:`VectorEncoder.encode` has it, and whether they are left out ``[n, 1]``."""
-    there = (values.abs() < torch.inf).all(1, keepdim=True)
-    mean, scale = torch.from_numpy(encoder.mean), torch.from_numpy(encoder.scale)
-    scaled = ((torch.where(there, values, 0.0) - mean) / scale).clamp(-FARTHEST, FARTHEST)
-    columns = [torch.where(there, scaled, 0.0)]
-    if encoder.missing > 0:
-        columns.append(1.0 - there.double())
-    return torch.cat(columns, dim=1).float(), (values[:, :1] == -torch.inf)
 
 
 def _coded_input(encoder: CodeEncoder) -> tuple[Input, dict[str, Any]]:

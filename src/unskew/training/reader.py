@@ -17,9 +17,9 @@ from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require_choice
 from unskew.data import Block, Encoders, Log, Rows, require_log
 from unskew.data.described import NO_ROWS, ROWS_REMEDY
-from unskew.data.encoders import ROLES
+from unskew.data.encoder import ROLES
 from unskew.data.schema import Role
-from unskew.data.values import Values, values_of
+from unskew.data.values import Values, values_in
 from unskew.data.vocabulary import UNSEEN_CODE, Vocabulary
 
 Unseen = Literal["error", "nan", "other", "average"]
@@ -152,17 +152,9 @@ class Reader:
         coded_by = log.features.encoders
         if coded_by is None:
             return None
-        if coded_by in (self.encoders, self.encoders.whole):
-            tables = self.encoders.tables
-        elif log.features.encoded is not None and self.encoders.codes_rows_as(coded_by):
-            values = log.features.values
-            tables = {
-                "user": self.encoders.block("user", log.n_users, values),
-                "item": self.encoders.block("item", log.n_items, values),
-            }
-        else:
+        if coded_by not in (self.encoders, self.encoders.whole):
             return None
-        return {**tables, "row": self.encoders.part_of(coded_by, log.encoded_rows())}
+        return {**self.encoders.tables, "row": self.encoders.part_of(coded_by, log.encoded_rows())}
 
     def of_pairs(self, user: Any, item: Any, unseen: Unseen | None = None) -> Asked:
         """Return rows of pairs of ids, with what was known of them in training."""
@@ -209,10 +201,7 @@ class Reader:
             if code is not None:
                 known = np.where(code == UNSEEN_CODE, len(self.encoders.tables[role].codes) - 1, code)
                 given = dict(self.encoders.table_columns(role, known))
-            for encoder in self.encoders.of_role(role):
-                name = encoder.feature.source
-                if name in table.columns:
-                    given[encoder.feature.name] = values_of(encoder.feature, table[name])
+            given |= values_in(table, (encoder.feature for encoder in self.encoders.of_role(role)))
             blocks[role] = self.encoders.block(role, len(codes[0]), given)
         return self._asked(*codes, policy, blocks)
 

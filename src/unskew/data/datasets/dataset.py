@@ -20,8 +20,8 @@ from unskew.base.estimator import require_whole
 from unskew.base.plain_text import listed
 from unskew.base.seeds import stream
 from unskew.data import Feature, Log, Wanted
-from unskew.data.checks import names_of
 from unskew.data.described import AUTO, sources_of, without_auto
+from unskew.data.options import names_of
 from unskew.data.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from unskew.base.estimator import require_choice
 from unskew.base.progress import SILENT, Progress
 from unskew.base.registry import register
 from unskew.data import Duplicates, Log, Space, Wanted
-from unskew.data.checks import Unclicked, names_of, resolve_unclicked
+from unskew.data.checks import resolve_unclicked
 from unskew.data.datasets.dataset import (
     Dataset,
     Protocol,
@@ -23,9 +23,10 @@ from unskew.data.datasets.dataset import (
 )
 from unskew.data.described import AUTO, sources_of, without_auto
 from unskew.data.files import Paths
-from unskew.data.read import CLICK, CONVERSION, LogOptions, cached_log_of, log_of
+from unskew.data.options import CLICK, CONVERSION, LogOptions, Unclicked, names_of
+from unskew.data.read import cached_log_of
 from unskew.data.source import Source
-from unskew.data.two_passes import LogColumns
+from unskew.data.two_passes import log_of
 from unskew.data.vocabulary import UNSEEN_CODE
 
 Unseen = Literal["error", "drop", "keep"]
@@ -133,17 +134,14 @@ def files(
     named = [] if asked.features is None else sources_of(without_auto(asked.features))
     taken = {asked.user, asked.item, asked.click, asked.conversion, asked.known_propensity}
     taken |= {*asked.keep, *asked.ignore} - set(named)
-    columns = replace(
-        _columns(asked),
+    options = replace(
+        _options(asked),
         time=asked.time,
         times=tuple(name for name in source.times if name not in taken and asked.space == "impressions"),
         features=asked.features,
         ignore=(*asked.ignore, *absent),
     )
-    population = LogOptions(asked.space, asked.duplicates, actions=asked.actions)
-    train, repaired = resolve_unclicked(
-        cached_log_of(source, columns, population, cache, progress), asked.unclicked
-    )
+    train, repaired = resolve_unclicked(cached_log_of(source, options, cache, progress), asked.unclicked)
     logs: dict[str, Log] = {}
     facts: dict[str, Any] = {"protocol": protocol, "leaked_cells_found": 0, "leaked_cells_dropped": 0}
     facts |= {"unseen_rows_dropped": 0, "features_left_out": absent, "unclicked_conversions": repaired}
@@ -195,16 +193,19 @@ def _absent(asked: Files, source: Source, held_out: Iterable[Source]) -> list[st
     return [name for name in free if any(name not in names for names in everywhere)]
 
 
-def _columns(asked: Files) -> LogColumns:
-    """Return the columns that all files are read with."""
-    return LogColumns(
+def _options(asked: Files) -> LogOptions:
+    """Return how all files are read."""
+    return LogOptions(
         asked.user,
         asked.item,
         asked.click,
         asked.conversion,
         asked.known_propensity,
         asked.keep,
-        guessed=asked.numbers,
+        numbers=asked.numbers,
+        space=asked.space,
+        duplicates=asked.duplicates,
+        actions=asked.actions,
         unclicked=asked.unclicked,
     )
 
@@ -212,19 +213,17 @@ def _columns(asked: Files) -> LogColumns:
 def _held_out(source: Source, train: Log, asked: Files) -> Log:
     """Read held-out files as the training log was read."""
     is_bandit, shares_ids = asked.known_propensity is not None, asked.unseen == "error"
-    population = LogOptions(
-        asked.space,
-        asked.duplicates,
+    options = replace(
+        _options(asked),
+        features=None if train.features is None else train.features.declared,
         users=train.users if shares_ids else None,
         items=train.items if shares_ids else None,
-        actions=asked.actions,
         # Of impressions a pair may come twice, and all rows may be known; of pairs those that are listed are.
         all_known=asked.space != "matrix" and not is_bandit,
     )
-    columns = replace(_columns(asked), features=None if train.features is None else train.features.declared)
     if not is_bandit and asked.click not in source.names:
-        columns = replace(columns, click=None)
-    return log_of(source, columns, population)
+        options = replace(options, click=None)
+    return log_of(source, options)
 
 
 def under(root: str | Path | None, paths: Paths) -> Paths:
