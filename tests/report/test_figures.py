@@ -22,12 +22,12 @@ from unskew.report.plots.dots import Dot, DotChart, DotRow
 from unskew.report.plots.learning import learning_figures
 from unskew.report.plots.methods import (
     difference_charts,
+    estimates_chart,
     fields_charts,
     metric_charts,
     predicted_chart,
     search_chart,
     segments_chart,
-    truth_charts,
 )
 from unskew.report.plots.over_time import heat_map, history_figure
 from unskew.report.plots.plan import plan_figure
@@ -75,7 +75,7 @@ def every_figure(inputs: dict[str, Any]) -> dict[str, list[Any]]:
     charts = [
         *metric_charts(methods, metrics["rails"]),
         *difference_charts(metrics["comparison"], methods),
-        *truth_charts(metrics["truth"]),
+        estimates_chart(metrics["truth"]),
         predicted_chart(
             {"naive": Promise(15_000, 10_000, 8_000, 12_000)}, 10_000, "the randomly shown test impressions"
         ),

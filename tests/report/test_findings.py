@@ -89,9 +89,7 @@ def test_without_the_truth_the_bias_is_left_open() -> None:
         (CROOKED, HONEST, "good", "repaired"),
         (HONEST, HONEST, "good", "good"),
         (CROOKED, with_figures(HALFWAY, nll=0.30), "open", "better"),
-        (CROOKED, with_figures(HALFWAY, nll=0.33), "open", "better_weights"),
-        (HALFWAY, with_figures(CROOKED, nll=0.20), "bad", "worse_weights"),
-        (CROOKED, with_figures(CROOKED, nll=0.30), "open", "better_nll"),
+        (HALFWAY, with_figures(CROOKED, nll=0.20), "bad", "worse"),
         (HONEST, with_figures(CROOKED, nll=0.32), "bad", "worse"),
         (CROOKED, with_figures(CROOKED, nll=0.32), "bad", "no_help"),
         (CROOKED, (FIGURES, sketch(rows=300)), "open", "few"),
@@ -106,7 +104,6 @@ def test_calibration_is_judged_by_the_weights(raw: Kind, calibrated: Kind, tone:
 def test_weights_and_likelihood_that_disagree_are_both_told() -> None:
     text = judged(HALFWAY, with_figures(CROOKED, nll=0.20)).text
     assert "the NLL falls from 0.2500 to 0.2000, and the WCE is worse beyond noise" in text
-    assert "WCE and NLL disagree" in text
     assert "the NLL stays at 0.2500" in judged(HONEST, with_figures(HONEST, nll=0.25 + 1e-7)).text
 
 
@@ -274,7 +271,6 @@ def test_what_each_method_predicts_is_said(signs: tuple[int, int], ending: str) 
     text = help_findings(levels(1.5, 1.2, 1.1, signs)).text
     assert "The naive model predicts 1.50 times the actual conversions; IPS with raw" in text
     assert ending in text
-    assert f"the NLL falls from 0.7000 to 0.3000, {'beyond' if signs[1] else 'within'} noise" in text
 
 
 def test_without_a_test_of_differences_the_levels_are_told_without_a_judgement() -> None:

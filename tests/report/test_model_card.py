@@ -50,8 +50,8 @@ def test_files_are_called_by_their_path():
 
 def test_it_has_the_figures_with_their_intervals():
     card = model_card(METRICS, CONFIG, "ips", FOUND)
-    assert re.search(r"\| AUC +\| 0\.6400 \(0\.6100 to 0\.6600\) \| 0\.6700 \|", card)
-    assert "| ECE | 0.300 | 0.0100 |" in card
+    assert "0.6400 ± 0.0170 [0.610, 0.660] | 0.6700 |" in card
+    assert re.search(r"\| ECE \| 0\.3000 \| 0\.0100 \|", card)
     assert "**What is biased?** The average loss over clicks is 20 % too high." in card
     assert "synthetic: 3,544 rows, 3,544 clicks, 180 users, 130 items." in card
     assert "Propensity by –, calibrated by platt, cross-fitted over 2 folds, clipped at 0.0100." in card

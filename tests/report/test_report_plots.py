@@ -14,11 +14,11 @@ from unskew.metrics.reliability import Promise
 from unskew.report.plots.learning import learning_figures
 from unskew.report.plots.methods import (
     difference_charts,
+    estimates_chart,
     fields_charts,
     metric_charts,
     overview_figures,
     predicted_chart,
-    truth_charts,
 )
 from unskew.report.plots.scores import (
     histogram_figures,
@@ -154,16 +154,11 @@ def test_better_is_to_the_right_whatever_the_metric() -> None:
     assert shown["Predicted ÷ actual rate"] == (pytest.approx(-10), pytest.approx([-20, -5]))
 
 
-def test_truth_shows_estimates_and_both_parts(inputs: dict[str, Any]) -> None:
+def test_truth_shows_estimates(inputs: dict[str, Any]) -> None:
     truth = inputs["metrics"]["truth"]
-    left, right = truth_charts(truth)
-    assert left.rule == truth["ideal_loss"]
-    for row, of in zip(right.rows, truth["estimates"].values(), strict=True):
-        calibration, total, refinement = row.dots
-        assert total.value == -of["bias"]
-        assert (calibration.start, refinement.start, refinement.filled) == (0.0, 0.0, False)
-        if "calibration_part" in of:
-            assert (calibration.value, refinement.value) == (-of["calibration_part"], -of["refinement_part"])
+    chart = estimates_chart(truth)
+    assert chart.rule == truth["ideal_loss"]
+    assert [row.dots[0].value for row in chart.rows] == [of["estimate"] for of in truth["estimates"].values()]
 
 
 def test_fields_are_hollow_where_they_may_be_nothing() -> None:

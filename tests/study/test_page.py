@@ -8,7 +8,7 @@ import pytest
 
 from unskew.metrics.user_bootstrap import UserInterval
 from unskew.study.grid import Row
-from unskew.study.page import cost_sentence, first_charts, first_screen, write_pages
+from unskew.study.page import first_screen, write_pages
 from unskew.study.table import Figure, StudySummary
 
 
@@ -28,25 +28,17 @@ def summary() -> StudySummary:
     return StudySummary("Models", made, ("auc", "mean_over_rate"), "mean <b>")
 
 
-def test_the_sentence_counts_on_a_thousand(summary):
-    assert cost_sentence(summary, "naive") == (
-        "For every 1,000 conversions that occurred, on coat, naive predicts 700 too many (95 % interval 400"
-        " to 1,000), and nearest, ips · neumf · platt predicts 10 too many (95 % interval 50 too few to 70"
-        " too many: right within 10 %)."
-    )
-
-
 def test_charts_have_a_row_each_with_its_interval(summary):
-    level, auc = first_charts(summary, "mean_over_rate", "auc", "hits@2", baseline="naive")
+    level, auc = first_screen(summary, None, "naive").charts
     assert [row.dots[0].look for row in level.rows] == ["naive", "raw", "calibrated"]
-    assert (level.rule, level.rows[1].dots[0].low, level.rows[1].aside) == (1000, 700, "800")
+    assert (level.rule, level.rows[1].dots[0].low, level.rows[1].aside) == (1, 0.7, "0.800")
     assert auc.rows[0].dots[0].low == pytest.approx(0.69), "one standard deviation where users are not known"
 
 
 def test_the_page_begins_with_them_and_names_its_cells(summary, tmp_path):
     write_pages(tmp_path, "mine", [summary.shown()], ["a `note`"], first_screen(summary, None, "naive"))
     page = (tmp_path / "tables.html").read_text()
-    assert page.index('class="cost') < page.index('class="panel') < page.index("<table")
+    assert page.index('class="panel') < page.index("<table")
     assert "<h1>Study: mine</h1>" in page
     assert "<code>note</code>" in page
     assert "<b>" not in page[page.index("<table") :]
@@ -58,5 +50,4 @@ def test_a_study_of_propensities_shows_their_errors(summary):
     errors = {row: {"wce": figure(0.2), "ece": figure(0.01)} for row in summary.rows}
     made = first_screen(None, StudySummary("P", errors, ("ece", "wce"), ""), "naive")
     assert [chart.title for chart in made.charts] == ["WCE", "ECE"]
-    assert "undecided" in made.cost
     assert first_screen(None, None, "naive").charts == ()

@@ -49,9 +49,6 @@ LEAST_POWER = 0.8
 PREDICTABLE_AUC = 0.55
 """Up to here propensities know next to nothing, even if beyond chance: their weights are nearly constant."""
 
-SAME_AUC = 0.005
-"""A change of AUC that is as good as none."""
-
 MOST_CLIPPED_MASS = 0.1
 """A clip that takes more than this share of Σ_O 1/p decides the result itself: an estimate of a total that
 propensities make right is then too low by that share."""

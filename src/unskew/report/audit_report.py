@@ -14,10 +14,9 @@ from unskew.report.audit_tables import (
     segments_table,
 )
 from unskew.report.cost import excess_words, judge_promise
-from unskew.report.numbers import listed
 from unskew.report.page import Picture, picture, render
 from unskew.report.plots.methods import SEGMENTS_DRAWN, segments_chart
-from unskew.report.plots.scores import histogram_figures, reaching, reliability_figures, weights_figure
+from unskew.report.plots.scores import histogram_figures, reliability_figures, weights_figure
 
 if TYPE_CHECKING:
     from unskew.audit.audit_result import AuditResult
@@ -40,7 +39,6 @@ def render_audit_report(result: AuditResult) -> str:
         promised=promised,
         excess=excess_words(promised, result.tolerance),
         cancels=result.healthy is False and not off,
-        reaching=listed(reaching(sketches)),
         least_power=LEAST_POWER,
         data_line=data_line(result),
         pictures=_pictures(result, sketches),

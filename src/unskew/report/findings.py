@@ -41,7 +41,7 @@ from unskew.report.facts import (
     units,
 )
 from unskew.report.finding import Answer, Finding, found
-from unskew.report.numbers import between, counted, listed, moved, number, real, signed_fixed
+from unskew.report.numbers import between, counted, listed, number, real, signed_fixed
 from unskew.report.propensity_findings import propensity_findings
 
 Metrics = Mapping[str, Any]
@@ -170,9 +170,7 @@ def help_findings(metrics: Metrics, config: Mapping[str, Any] = MappingProxyType
     details = [
         *(found("collapsed.network", message=message) for message in collapsed_sentences(metrics, *methods)),
         *levels,
-        *_likelihood(methods, comparison, keys[0]),
-        *(order for key in keys if (order := _order(key, comparison[key], metrics)) is not None),
-        *_few_seeds(metrics),
+        *_order(keys[0], comparison[keys[0]], metrics),
         *truth,
     ]
     if not is_random(metrics):
@@ -237,40 +235,28 @@ def _levels(methods: Mapping[str, Any], comparison: Mapping[str, Any]) -> list[F
     return [found("help.levels", naive=naive, others=listed(each))]
 
 
-def _likelihood(methods: Mapping[str, Any], comparison: Mapping[str, Any], main: str) -> list[Finding]:
-    before, after = (methods.get(key, {}).get("nll", {}).get("mean") for key in ("naive", main))
-    if before is None or after is None:
-        return []
-    within = judge_difference("nll", comparison[main].get("nll", {})).reason == "within noise"
-    noise = "within" if within else "beyond"
-    return [found("help.nll", model=method_phrase(main), moved=moved(before, after), noise=noise)]
-
-
-def _order(key: str, differences: Mapping[str, Any], metrics: Metrics) -> Finding | None:
-    """Return how a method ranks compared with the naive one; None if unknown."""
+def _order(key: str, differences: Mapping[str, Any], metrics: Metrics) -> list[Finding]:
+    """Return how a method ranks compared with the naive one; nothing if unknown."""
     methods = metrics["methods"]
     of_order = {name: test for name, test in differences.items() if not metric(name).level}
     if not of_order:
-        return None
+        return []
     reasons = [judge_difference(name, test).reason for name, test in of_order.items()]
     first = shown_metrics({key: of_order})[0]
     test = of_order[first]
-    before, after = ((methods.get(which) or {}).get(first, {}).get("mean") for which in ("naive", key))
-    return found(
-        "help.order",
-        model=method_phrase(key),
-        better=reasons.count("better"),
-        worse=reasons.count("worse"),
-        total=counted(len(reasons), "ranking metric"),
-        metric=metric(first).label,
-        before=before,
-        after=after,
-        difference=test.get("difference"),
-        over=sampled(methods),
-        low=test.get("low"),
-        high=test.get("high"),
-        p=test.get("p_holm", test.get("p_value")),
-    )
+    return [
+        found(
+            "help.order",
+            model=method_phrase(key),
+            better=reasons.count("better"),
+            worse=reasons.count("worse"),
+            total=counted(len(reasons), "ranking metric"),
+            metric=metric(first).label,
+            over=sampled(methods),
+            **{name: test.get(name) for name in ("difference", "low", "high")},
+            p=test.get("p_holm", test.get("p_value")),
+        )
+    ]
 
 
 def _estimates(metrics: Metrics) -> list[Finding]:

@@ -8,9 +8,11 @@ from typing import Any
 
 from unskew import __version__
 from unskew.base.plain_text import plain
+from unskew.metrics.registry import SHOWN_METRICS
 from unskew.report.facts import (
     collapsed_sentences,
     data_name,
+    filled,
     is_random,
     level_of,
     method_name,
@@ -19,7 +21,8 @@ from unskew.report.facts import (
 )
 from unskew.report.finding import Answer
 from unskew.report.page import LONGEST_TEXT, environment
-from unskew.report.run_tables import card_tables
+from unskew.report.run_tables import methods_table, propensity_table
+from unskew.report.table import Table
 
 
 def model_card(
@@ -53,10 +56,20 @@ def model_card(
             level=level_of(metrics.get("methods") or {}, main),
             collapsed=collapsed_sentences(metrics),
             findings=findings,
-            tables=card_tables(metrics, main),
+            tables=_tables(metrics, main),
         )
         + "\n"
     )
+
+
+def _tables(metrics: Mapping[str, Any], main: str) -> list[Table]:
+    """Return the metrics of the main model beside the naive one, and the figures of the propensities."""
+    methods = filled(metrics.get("methods"))
+    keys = [key for key in dict.fromkeys((main, "naive")) if key in methods]
+    shown = {**metrics, "methods": {key: methods[key] for key in keys}}
+    tables = [methods_table(shown, "Model", SHOWN_METRICS)] if keys else []
+    figures = filled(metrics.get("propensity"))
+    return [*tables, *([propensity_table(figures, units(metrics))] if figures else [])]
 
 
 def _escaped(value: Any) -> str:

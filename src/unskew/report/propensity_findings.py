@@ -9,9 +9,7 @@ import numpy as np
 
 from unskew.metrics import CalibrationSketch, interval, reliability_curve
 from unskew.metrics.judgement import (
-    SAME_AUC,
     TOLERANCE,
-    Judgement,
     Level,
     WeightJudgement,
     judge_clip,
@@ -22,7 +20,7 @@ from unskew.metrics.judgement import (
 from unskew.metrics.weight_calibration import has_infinite_weight
 from unskew.report.facts import collapsed_sentences, units
 from unskew.report.finding import Answer, Finding, found
-from unskew.report.numbers import moved, percent, real
+from unskew.report.numbers import moved, percent
 from unskew.report.plots.scores import CURVE_BINS
 
 QUESTION = "Are the propensities calibrated?"
@@ -39,32 +37,35 @@ def propensity_findings(
         return _known(metrics, figures["known"])
     if any(figures.get(kind) is None or kind not in sketches or not sketches[kind].rows for kind in KINDS):
         return Answer(QUESTION, found("propensity.none"))
-    calibrator = str(config.get("calibrator", "calibration"))
-    if metrics.get("calibrated_by"):
-        calibrator = " and ".join(metrics["calibrated_by"])
+    names = metrics.get("calibrated_by") or [str(config.get("calibrator", "calibration"))]
+    calibrator = " and ".join(names).replace("_", " ").capitalize()
+    main = "raw" if calibrator == "None" else "calibrated"
     judged = {kind: judge_weights(sketches[kind]) for kind in KINDS}
-    main = "raw" if calibrator == "none" else "calibrated"
-    rows = units(metrics)
+    rows, change = units(metrics), None
     details = [
         found("collapsed.network", message=text) for text in collapsed_sentences(metrics, "propensity")
     ]
     details += [_weights(kind, figures[kind], judged[kind]) for kind in dict.fromkeys(("raw", main))]
-    details += _worst(sketches["raw"]) if judged["raw"].level == "bad" else []
-    change, lowered = None, real(figures["calibrated"].get("nll")) < real(figures["raw"].get("nll"))
-    if calibrator != "none":
-        change, said = _change(figures, sketches, calibrator, lowered=lowered)
-        details += said
-        if abs(real(figures["calibrated"].get("auc")) - real(figures["raw"].get("auc"))) < SAME_AUC:
-            details.append(found("propensity.order", auc=figures["calibrated"].get("auc"), units=rows))
-    details += _open(figures[main], judged[main], rows)
-    clip = _clip(figures[main], metrics.get("p_min", config.get("p_min")))
-    if clip is None:
-        level, key = _verdict(figures[main], judged, calibrator, change, lowered=lowered)
-        name = calibrator.replace("_", " ").capitalize()
-        return Answer(
-            QUESTION, Finding(f"propensity.{key}", level, {"calibrator": name, "units": rows}), tuple(details)
+    if judged["raw"].level == "bad" and (worst := worst_misstatement(sketches["raw"])) is not None:
+        details.append(found("propensity.worst", said=worst[0], seen=worst[1]))
+    if main == "calibrated" and not any(has_infinite_weight(sketches[kind]) for kind in KINDS):
+        ends = [interval(sketches[kind], metric="wce") for kind in KINDS]
+        change = judge_weight_change(*ends).reason
+        details.append(
+            found(
+                "propensity.change",
+                calibrator=calibrator,
+                nll=moved(figures["raw"].get("nll"), figures["calibrated"].get("nll")),
+                change={"within noise": "no better or worse"}.get(change, change),
+                ends=" and ".join(f"{percent(end.low)} to {percent(end.high)}" for end in ends),
+            )
         )
-    return Answer(QUESTION, clip, tuple(details))
+    knows = tells_apart(figures[main].get("auc"), figures[main].get("auc_of_chance"))
+    details += _open(figures[main], judged[main], rows, knows=knows)
+    level, key = _verdict(judged, main, change, knows=knows)
+    answer = Finding(f"propensity.{key}", level, {"calibrator": calibrator, "units": rows})
+    clip = _clip(figures[main], metrics.get("p_min", config.get("p_min")))
+    return Answer(QUESTION, clip or answer, tuple(details))
 
 
 def _known(metrics: Mapping[str, Any], figures: Mapping[str, Any]) -> Answer:
@@ -103,11 +104,6 @@ def _weights(kind: str, figures: Mapping[str, Any], judged: WeightJudgement) -> 
     )
 
 
-def _worst(sketch: CalibrationSketch) -> list[Finding]:
-    worst = worst_misstatement(sketch)
-    return [] if worst is None else [found("propensity.worst", said=worst[0], seen=worst[1])]
-
-
 def worst_misstatement(sketch: CalibrationSketch) -> tuple[float, float] | None:
     """Return the mean score and the share of clicks of the bin that adds most to the error of the weights,
     if it is off beyond its interval."""
@@ -122,73 +118,32 @@ def worst_misstatement(sketch: CalibrationSketch) -> tuple[float, float] | None:
     return float(curve.score[at]), float(curve.frequency[at])
 
 
-def _change(
-    figures: Mapping[str, Any],
-    sketches: Mapping[str, CalibrationSketch],
-    calibrator: str,
-    *,
-    lowered: bool,
-) -> tuple[Judgement | None, list[Finding]]:
-    """Compare the weights before and after calibration; None where one of them is infinite."""
-    if any(has_infinite_weight(sketches[kind]) for kind in KINDS):
-        return None, []
-    before, after = (interval(sketches[kind], metric="wce") for kind in KINDS)
-    judged = judge_weight_change(before, after)
-    said = found(
-        "propensity.change",
-        calibrator=calibrator.replace("_", " ").capitalize(),
-        nll=moved(figures["raw"].get("nll"), figures["calibrated"].get("nll")),
-        change={"within noise": "no better or worse"}.get(judged.reason, judged.reason),
-        ends=" and ".join(f"{percent(each.low)} to {percent(each.high)}" for each in (before, after)),
-    )
-    disagree = (judged.reason, lowered) in (("worse", True), ("better", False))
-    return judged, [said, *([found("propensity.disagree")] if disagree else [])]
-
-
-def _open(figures: Mapping[str, Any], judged: WeightJudgement, rows: str) -> list[Finding]:
+def _open(figures: Mapping[str, Any], judged: WeightJudgement, rows: str, *, knows: bool) -> list[Finding]:
     """Return why propensities that are not shown to be off are not called good either."""
     if judged.reason == "too few rows":
         details = [found("propensity.power", error=judged.error, power=judged.power)]
         if judged.rows_needed is not None:
             details.append(found("propensity.needed", needed=float(f"{judged.rows_needed:.2g}"), units=rows))
         return details
-    if judged.level == "bad" or (judged.level == "good" and _knows(figures)):
+    if judged.level == "bad" or (judged.level == "good" and knows):
         return []
     return [found("propensity.hardly", auc=figures.get("auc"), chance=figures.get("auc_of_chance"))]
 
 
-def _knows(figures: Mapping[str, Any]) -> bool:
-    return tells_apart(figures.get("auc"), figures.get("auc_of_chance"))
-
-
 def _verdict(
-    figures: Mapping[str, Any],
-    judged: Mapping[str, WeightJudgement],
-    calibrator: str,
-    change: Judgement | None,
-    *,
-    lowered: bool,
+    judged: Mapping[str, WeightJudgement], main: str, change: str | None, *, knows: bool
 ) -> tuple[Level, str]:
     """Return the level and the key of the sentence that sums it up."""
-    main = judged["raw" if calibrator == "none" else "calibrated"]
-    if main.reason == "too few rows":
-        return main.level, "few"
-    if main.level == "undecided":
-        return main.level, "blind"
-    if main.level == "good":
-        if not _knows(figures):
-            return "doubtful", "blind"
-        if calibrator == "none":
-            return "good", "raw"
-        return "good", "repaired" if judged["raw"].level == "bad" else "good"
-    if calibrator == "none":
-        return main.level, "off"
-    reason = "within noise" if change is None else change.reason
-    outcomes: dict[tuple[str, bool], tuple[Level, str]] = {
-        ("better", True): ("doubtful", "better"),
-        ("better", False): ("doubtful", "better_weights"),
-        ("within noise", True): ("doubtful", "better_nll"),
-        ("worse", True): (main.level, "worse_weights"),
-        ("worse", False): (main.level, "worse"),
-    }
-    return outcomes.get((reason, lowered), (main.level, "no_help"))
+    level = judged[main].level
+    if judged[main].reason == "too few rows":
+        return level, "few"
+    if level == "undecided":
+        return level, "blind"
+    if level == "good":
+        key = "raw" if main == "raw" else "repaired" if judged["raw"].level == "bad" else "good"
+        return (level, key) if knows else ("doubtful", "blind")
+    if main == "raw":
+        return level, "off"
+    return (
+        ("doubtful", "better") if change == "better" else (level, "worse" if change == "worse" else "no_help")
+    )

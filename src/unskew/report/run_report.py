@@ -22,21 +22,20 @@ from unskew.report.facts import (
     units,
 )
 from unskew.report.findings import cost_findings, findings
-from unskew.report.numbers import counted, listed, number, percent, real
+from unskew.report.numbers import counted, number, percent, real
 from unskew.report.page import Picture, picture, render
 from unskew.report.plots.dots import DotChart
 from unskew.report.plots.learning import learning_figures
 from unskew.report.plots.methods import (
     difference_charts,
+    estimates_chart,
     fields_charts,
     metric_charts,
     overview_figures,
     search_chart,
-    truth_charts,
 )
 from unskew.report.plots.scores import (
     histogram_figures,
-    reaching,
     reliability_figures,
     weights_figure,
 )
@@ -100,7 +99,6 @@ def render_run_report(
         units=units(metrics),
         tested_on=tested_on(metrics),
         sampled=sampled(methods),
-        reaching=listed(reaching(sketches)),
         protocol=metrics.get("protocol"),
         labels=list(metrics.get("labels") or []),
         findings=findings(metrics, config, sketches),
@@ -164,7 +162,7 @@ def _pictures(
         "weights": [weights_figure(sketches, rows=rows), *histograms],
         "methods": metric_charts(methods, rails) if methods else [],
         "differences": difference_charts(filled(metrics.get("comparison")), methods) if methods else [],
-        "truth": truth_charts(truth) if truth.get("estimates") else [],
+        "truth": [estimates_chart(truth)] if truth.get("estimates") else [],
         "search": [search_chart(searched)] if searched.get("judged") else [],
         "fields": fields_charts({title: of["importance"] for title, of in _fields(metrics).items()}),
         "learning": learning_figures(histories),

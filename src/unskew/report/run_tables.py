@@ -10,8 +10,8 @@ import numpy as np
 
 from unskew.metrics.judgement import judge_difference
 from unskew.metrics.registry import SHOWN_PROPENSITY, Metric, metric
-from unskew.report.facts import COLLAPSED_MARK, LEVEL, deviation, method_name, sampled
-from unskew.report.numbers import between, brief, number, real, signed_fixed
+from unskew.report.facts import COLLAPSED_MARK, deviation, method_name, sampled
+from unskew.report.numbers import brief, number, real, signed_fixed
 from unskew.report.table import Cell, Table
 
 
@@ -166,36 +166,3 @@ def search_table(search: Mapping[str, Any]) -> Table:
     columns += ["weight of the sample", "together", "outcome"]
     units = {"round": "count", "members": "count", "seconds": "fixed1", "weight of the sample": "fixed2"}
     return Table("Advantages over the naive ensemble of the same round", columns, rows, units=units)
-
-
-CARD_METRICS = ("auc", "user_auc", "nll", LEVEL, "ndcg", "recall")
-"""Metrics of a model card, families with all their cutoffs."""
-
-
-def card_tables(metrics: Mapping[str, Any], main: str) -> list[Table]:
-    """Return the two tables of a model card: the main model beside the naive one, and the propensities."""
-    tables = []
-    methods = metrics.get("methods") or {}
-    keys = [key for key in dict.fromkeys((main, "naive")) if methods.get(key)]
-    names = [name for name in methods.get(main, {}) if name.partition("@")[0] in CARD_METRICS]
-    if names:
-        rows = []
-        for name in names:
-            summaries = [methods[key].get(name) or {} for key in keys]
-            ends = [between(of.get("low"), of.get("high"), number) for of in summaries]
-            cells = [
-                Cell(number(of.get("mean")), of.get("mean"), f"({interval})" if interval else "")
-                for of, interval in zip(summaries, ends, strict=True)
-            ]
-            rows.append((metric(name).label, *cells))
-        heads = [f"{method_name(key)} (95 % over {sampled(methods)})" for key in keys]
-        tables.append(Table("Model", ("on the test set", *heads), rows))
-    figures = {kind: of for kind, of in (metrics.get("propensity") or {}).items() if of}
-    rows = [
-        (about.label, *(Cell(brief(of.get(about.name)), of.get(about.name)) for of in figures.values()))
-        for about in SHOWN_PROPENSITY
-        if any(of.get(about.name) is not None for of in figures.values())
-    ]
-    if rows:
-        tables.append(Table("Propensities", ("propensities against held-out clicks", *figures), rows))
-    return tables

@@ -8,7 +8,7 @@ import inspect
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -218,7 +218,9 @@ class Workshop:
                 seed = config.seeds[0]
                 return [{"part": "method", "seed": seed, "metric": "diverged", "value": 1.0}]
             alone = [config.changed({"evaluation.seed": s, "evaluation.seeds": 1}) for s in config.seeds]
-            return _together([self._rows(one, progress) for one in alone])
+            rows = [row for one in alone for row in self._rows(one, progress)]
+            # Intervals over test users and seconds are of all seeds together.
+            return [row for row in rows if "seed" in row]
         timing = {"seconds": time.perf_counter() - start, **self.timing}
         if config.method == NO_METHOD and result.propensity is not None:
             start = time.perf_counter()
@@ -282,20 +284,6 @@ def _of_seeds(
 ) -> Iterator[dict[str, Any]]:
     for seed, value in zip(seeds, values, strict=True):
         yield {"part": part, "test": test, "seed": seed, "metric": metric, "value": float(value)}
-
-
-def _together(lists: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Join what the seeds of a run found one by one: resamples of users are averaged, seconds added up."""
-    rows = [dict(row) for rows in lists for row in rows]
-    joined = [row for row in rows if row["part"] not in ("users", "timing")]
-    for part, merge in (("users", lambda lines: np.mean(lines, axis=0)), ("timing", sum)):
-        same: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for row in rows:
-            if row["part"] == part:
-                same.setdefault((row.get("test", ""), row["metric"]), []).append(row)
-        column = "users" if part == "users" else "value"
-        joined += [{**of[0], column: merge([row[column] for row in of])} for of in same.values()]
-    return joined
 
 
 def _timing(folder: Path) -> dict[str, float]:

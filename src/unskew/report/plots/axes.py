@@ -116,13 +116,14 @@ def rule(axes: Axes, x: float, words: str, *, above: bool = False) -> None:
     axes.axvline(x, color=INK.light, linewidth=1.0, linestyle="-" if above else (0, (3, 3)), zorder=1.5)
     share = float(axes.transAxes.inverted().transform(axes.transData.transform((x, axes.get_ylim()[0])))[0])
     right = share > 0.5
+    side = "right" if right else "left"
     axes.annotate(
         words,
         (x, 1.0),
         xycoords=axes.get_xaxis_transform(),
-        xytext=((1 if right else -1) if above else (-4 if right else 4), 2 if above else -2),
+        xytext=(0, 2) if above else (-4 if right else 4, -2),
         textcoords="offset points",
-        ha="right" if right else "left",
+        ha="center" if above and 0.2 < share < 0.8 else side,
         va="bottom" if above else "top",
         bbox={"facecolor": SURFACE.light, "edgecolor": "none", "pad": 1.0, "alpha": 0.8},
     )

@@ -14,7 +14,7 @@ from unskew.metrics.judgement import differs, excludes_zero
 from unskew.metrics.registry import metric, shown_metrics
 from unskew.metrics.reliability import Promise
 from unskew.report.cost import promises
-from unskew.report.facts import LEVEL, deviation, filled, method_name, method_parts, tested_on
+from unskew.report.facts import LEVEL, filled, method_name, method_parts, tested_on
 from unskew.report.numbers import brief, number, real, signed, signed_fixed
 from unskew.report.plots.axes import axis_of
 from unskew.report.plots.dots import Dot, DotChart, DotRow
@@ -130,21 +130,14 @@ def _scale(methods: Mapping[str, Any], name: str) -> float | None:
     return 1.0 if metric(name).goal == "one" else mean
 
 
-def truth_charts(truth: Mapping[str, Any]) -> list[DotChart]:
-    """Return each estimate beside the ideal loss, and the two parts of how far it is off on average.
+def estimates_chart(truth: Mapping[str, Any]) -> DotChart:
+    """Return estimates with intervals, and the ideal loss as a line.
 
     Parameters
     ----------
     truth
-        ``{"ideal_loss", "estimates": {name: {"estimate", "bias", "standard_error", "calibration_part",
-        "refinement_part"}}}``; biases are truth − expected estimate, as in :mod:`unskew.theory`, and the
-        parts may be missing.
+        ``{"ideal_loss", "estimates": {name: {"estimate", "standard_error"}}}``.
     """
-    return [estimates_chart(truth), _bias_chart(truth.get("estimates", {}))]
-
-
-def estimates_chart(truth: Mapping[str, Any]) -> DotChart:
-    """Return estimates with intervals, and the ideal loss as a line."""
     ideal, rows = real(truth.get("ideal_loss")), []
     for key, of in truth.get("estimates", {}).items():
         value, half = real(of.get("estimate")), NOISE * real(of.get("standard_error"))
@@ -153,23 +146,6 @@ def estimates_chart(truth: Mapping[str, Any]) -> DotChart:
     label = "loss over all pairs, as estimated from the clicked ones"
     rule = ideal if np.isfinite(ideal) else None
     return DotChart("Estimates of the loss", rows, label, rule=rule, rule_words=f"truth {brief(ideal)}")
-
-
-def _bias_chart(estimates: Mapping[str, Any]) -> DotChart:
-    """Return both parts of each deviation as bars, and their sum as a marker."""
-    rows = []
-    for key, of in estimates.items():
-        look, total = method_parts(key)[1], deviation(of)
-        calibration, refinement = (deviation(of, f"{name}_part") for name in ("calibration", "refinement"))
-        dots = (
-            Dot(calibration, look=look, start=0.0),
-            Dot(total, look="naive"),
-            Dot(refinement, look=look, filled=False, start=0.0),
-        )
-        rows.append(DotRow(method_name(key), dots, signed(total)))
-    label = "estimate − truth, on average (right: too high)"
-    note = "upper bar, filled: calibration part; lower bar, hatched: refinement part; marker: sum"
-    return DotChart("How far off on average, and why", rows, label, rule=0.0, note=note)
 
 
 def search_chart(search: Mapping[str, Any]) -> DotChart:

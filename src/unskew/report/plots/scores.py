@@ -47,15 +47,6 @@ RATIO_RANGE = (0.1, 10.0)
 """Ratios beyond are drawn at the edge: whether weights are off by 10 or by 1,000 is no longer a matter."""
 
 
-def reaching(sketches: Sketches) -> list[str]:
-    """Return how many intervals of each curve reach the diagonal, in words."""
-    counts = []
-    for name, curve in _curves(sketches, CURVE_BINS).items():
-        touching = int(((curve.low <= curve.score) & (curve.score <= curve.high)).sum())
-        counts.append(f"{touching} of {len(curve.score)} {name} intervals reach it")
-    return counts
-
-
 def _curves(sketches: Sketches, bins: int) -> dict[str, ReliabilityCurve]:
     return {
         name: reliability_curve(sketch, bins=bins, spacing="mass")
