@@ -128,7 +128,7 @@ def test_files_are_found_in_the_folders_of_the_archives(tmp_path):
             lambda text: text[:-20],
             r"train\.csv, line 13: 3 features are announced, and 2 are there",
         ),
-        (NAMES[0], lambda text: text[:-12], r"line 13: a feature is not field, feature and value between"),
+        (NAMES[0], lambda text: text[:-12], r"line 13: 3 features are announced, and 2 are there"),
         (NAMES[0], lambda text: text.replace("205\x02", "204\x02"), r"line 1: the row has no field 205"),
         (
             NAMES[1],

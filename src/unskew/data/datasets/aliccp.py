@@ -142,29 +142,10 @@ def _fields(block: Any, first: int, file: Path, wanted: tuple[str, ...]) -> dict
 
     A feature list is ``field \\x02 feature \\x03 value``, joined by ``\\x01``.
     """
-    lists = pc.split_pattern(block.column("features"), "\x01")
-    announced, there = block.column("count").to_numpy(), pc.list_value_length(lists).to_numpy()
-    problem = "{} features are announced, and {} are there"
-    _require(announced == there, first, file, problem, announced, there)
-    # A regular expression for both separators takes several times as long.
-    triple = pc.split_pattern(pc.replace_substring(pc.list_flatten(lists), "\x03", "\x02"), "\x02")
-    row = pc.list_parent_indices(lists).to_numpy()
-    is_whole = np.ones(block.num_rows, dtype=bool)
-    is_whole[row[pc.list_value_length(triple).to_numpy() != 3]] = False
-    problem = "a feature is not field, feature and value between \\x02 and \\x03"
-    _require(is_whole, first, file, problem)
-    field = pc.dictionary_encode(pc.list_element(triple, 0))
-    codes = field.indices.to_numpy()
-    known = field.dictionary.to_pylist()
-    feature = pc.list_element(triple, 1)
-    values: dict[str, Any] = {}
-    for name in wanted:
-        ids = np.zeros(block.num_rows, dtype=np.int64)
-        missing = np.ones(block.num_rows, dtype=bool)
-        if name in known:
-            # From the last to the first, so that of several the first stays.
-            places = np.flatnonzero(codes == known.index(name))[::-1]
-            ids[row[places]] = pc.cast(feature.take(pa.array(places)), pa.int64()).to_numpy()
-            missing[row[places]] = False
-        values[name] = pa.array(ids, mask=missing)
-    return values
+    text, announced = block.column("features"), block.column("count")
+    there = [pc.count_substring(text, mark) for mark in ("\x02", "\x03")]
+    right = np.logical_and(*(np.asarray(count) == np.asarray(announced) for count in there))
+    _require(right, first, file, "{} features are announced, and {} are there", announced, there[1])
+    patterns = {name: f"(?:^|\x01){name}\x02(?P<feature>[0-9]+)\x03" for name in wanted}
+    found = {name: pc.extract_regex(text, pattern) for name, pattern in patterns.items()}
+    return {name: pc.struct_field(feature, "feature").cast(pa.int64()) for name, feature in found.items()}

@@ -17,7 +17,7 @@ from unskew.data.datasets.dataset import (
     Dataset,
     Protocol,
     find_files,
-    reads,
+    reading,
     without_leaked_cells,
 )
 from unskew.data.vocabulary import Vocabulary
@@ -79,7 +79,7 @@ def coat(
 
 def _matrix(path: Path, shape: tuple[int, int]) -> NDArray[np.float64]:
     """Read numbers separated by blanks, one row a line; refuse a file of any other shape."""
-    with reads(path, REMEDY):
+    with reading(path, REMEDY):
         matrix = np.loadtxt(path, encoding="ascii", ndmin=2)
     if matrix.shape != shape:
         lines, numbers = matrix.shape
@@ -97,7 +97,7 @@ def _features(ratings: Path) -> dict[str, Features]:
     find_files(folder, "coat", [FEATURES], REMEDY)
     features = {}
     for role, size in SIZES.items():
-        with reads(place := folder / f"{role}_features_map.txt", REMEDY):
+        with reading(place := folder / f"{role}_features_map.txt", REMEDY):
             names = tuple(place.read_text(encoding="utf-8").splitlines())
         values = _matrix(folder / f"{role}_features.ascii", (size, len(names)))
         features[f"{role}_features"] = Features(names=names, values=values.astype(np.float32))

@@ -192,19 +192,6 @@ def without_leaked_cells(train: Log, test: Log, protocol: Protocol) -> tuple[Log
     }
 
 
-def require_root(root: str | Path | None, name: str) -> Path:
-    """Return the folder of a dataset that cannot be shipped with the library."""
-    if root is None:
-        raise ParameterError(
-            f"the dataset '{name}' needs the folder of its files", remedy="give root= (--root)"
-        )
-    folder = Path(root)
-    if not folder.is_dir():
-        what = "a file, not a folder" if folder.exists() else "missing"
-        raise DataError(f"the folder is {what}", where=str(root), remedy=f"give the folder of '{name}'")
-    return folder
-
-
 def find_files(
     root: str | Path | None, name: str, layouts: Sequence[Sequence[str]], remedy: str
 ) -> list[Path]:
@@ -215,45 +202,35 @@ def find_files(
     layouts
         Paths below the folder, one line for each way to lay the same files out. Messages name the first line.
     """
-    top = require_root(root, name)
+    if root is None:
+        raise ParameterError(
+            f"the dataset '{name}' needs the folder of its files", remedy="give root= (--root)"
+        )
+    top = Path(root)
+    if not top.is_dir():
+        what = "a file, not a folder" if top.exists() else "missing"
+        raise DataError(f"the folder is {what}", where=str(root), remedy=f"give the folder of '{name}'")
     present = [[(top / path).is_file() for path in paths] for paths in layouts]
     best = max(range(len(layouts)), key=lambda number: sum(present[number]))
     missing = [path for path, there in zip(layouts[0], present[best], strict=True) if not there]
     if missing:
-        raise missing_files(top, layouts[0], missing, remedy)
+        files = sorted(str(path.relative_to(top)) for path in top.rglob("*") if path.is_file())
+        expected = f"expected {', '.join(layouts[0])}; found {listed(files) or 'no files'}"
+        raise DataError(f"{', '.join(missing)} missing; {expected}", where=str(top), remedy=remedy)
     return [top / path for path in layouts[best]]
 
 
-def missing_files(folder: Path, expected: Sequence[str], missing: Sequence[str], remedy: str) -> DataError:
-    """Return the error for a wrong or half-downloaded folder, with the files expected and those present."""
-    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    return DataError(
-        f"{', '.join(missing)} missing; expected {', '.join(expected)}; found {listed(found) or 'no files'}",
-        where=str(folder),
-        remedy=remedy,
-    )
-
-
 @contextmanager
-def errors_name(place: str | Path) -> Iterator[None]:
-    """Put the file in front of the place that a data error names."""
+def reading(place: object, remedy: str = "") -> Iterator[None]:
+    """Raise what goes wrong with a file as an error that names it, with ``remedy`` if there is one."""
     try:
         yield
     except DataError as error:
-        where = f"{place}, {error.where}" if error.where else str(place)
-        raise DataError(error.problem, where=where, remedy=error.remedy) from error
-
-
-@contextmanager
-def reads(file: Path, remedy: str) -> Iterator[None]:
-    """Raise what goes wrong with a file as an error that names the file, and advises ``remedy``."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(error.problem, where=error.where or str(file), remedy=remedy) from error
+        where = ", ".join(filter(None, (str(place), error.where)))
+        raise DataError(error.problem, where=where, remedy=remedy or error.remedy) from error
     except (pa.ArrowException, OSError, ValueError) as error:
         said = str(error).partition("\n")[0].partition("; use")[0]
-        raise DataError(f"cannot be read: {said}", where=str(file), remedy=remedy) from error
+        raise DataError(f"cannot be read: {said}", where=str(place), remedy=remedy) from error
 
 
 def csv_blocks(
@@ -275,7 +252,7 @@ def csv_blocks(
         column_types=dict(types), include_columns=list(types), strings_can_be_null=False
     )
     with (
-        reads(file, remedy),
+        reading(file, remedy),
         pa.csv.open_csv(
             file,
             read_options=pa.csv.ReadOptions(column_names=names, block_size=BLOCK_BYTES),
@@ -292,7 +269,7 @@ def csv_blocks(
             if count == rows:
                 break
         if not count:
-            raise DataError("the file has no rows", where=str(file), remedy=remedy)
+            raise DataError("the file has no rows", remedy=remedy)
 
 
 def require_rows(rows: Any) -> None:
@@ -339,7 +316,7 @@ def logs_of(
             columns[f"{role}s"] = Vocabulary.of(ids, name=columns[role])
     logs: list[Log] = []
     for table, place in zip(tables, places, strict=True):
-        with errors_name(str(place)):
+        with reading(place):
             logs.append(Log.from_frame(table, features=features, **columns))
         described = logs[0].features
         features = None if described is None else described.declared

@@ -17,7 +17,7 @@ from unskew.data.datasets.dataset import (
     Dataset,
     Protocol,
     TestIs,
-    errors_name,
+    reading,
     takes,
     without_leaked_cells,
 )
@@ -152,7 +152,7 @@ def files(
             raise ParameterError(f"a {role} log needs conversions", remedy=remedy)
         log, repaired = resolve_unclicked(_held_out(each, train, asked), asked.unclicked)
         facts["unclicked_conversions"] += repaired
-        with errors_name(str(under(root, places[role] or ""))):
+        with reading(under(root, places[role] or "")):
             if asked.unseen == "drop":
                 rows, log = len(log), _seen_rows(log, train)
                 facts["unseen_rows_dropped"] += rows - len(log)

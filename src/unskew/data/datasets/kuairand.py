@@ -23,7 +23,7 @@ from unskew.data.datasets.dataset import (
     find_files,
     logs_of,
     own_features,
-    reads,
+    reading,
     without_leaked_cells,
 )
 from unskew.data.schema import Role
@@ -158,7 +158,7 @@ def _columns_by_id(files: list[Path], key: str) -> dict[str, Any]:
     """Read columns of files with a row for each id, by the ids of the first; tags as lists."""
     columns: dict[str, Any] = {}
     for file in files:
-        with reads(file, REMEDY):
+        with reading(file, REMEDY):
             table = pa.csv.read_csv(file)
             if key not in table.column_names:
                 raise DataError(f"column '{key}' is missing", remedy=REMEDY)

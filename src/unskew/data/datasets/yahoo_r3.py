@@ -15,10 +15,9 @@ from unskew.data.datasets.dataset import (
     HIGHEST_RATING,
     Dataset,
     Protocol,
+    find_files,
     logs_of,
-    missing_files,
-    reads,
-    require_root,
+    reading,
     without_leaked_cells,
 )
 
@@ -49,20 +48,14 @@ def yahoo_r3(
         4 as in the paper; some published code uses 3, and its numbers cannot be compared.
     """
     require_whole(2, HIGHEST_RATING, positive_rating=positive_rating)
-    folder = require_root(root, "yahoo_r3")
-    layout = next((names for names in LAYOUTS if all((folder / name).is_file() for name in names)), None)
-    if layout is None:
-        missing = [name for name in OFFICIAL if not (folder / name).is_file()]
-        raise missing_files(folder, [" and ".join(names) for names in LAYOUTS], missing, REMEDY)
-
-    files = [folder / name for name in layout]
+    files = find_files(root, "yahoo_r3", LAYOUTS, REMEDY)
     tables = [_ratings(file, positive_rating) for file in files]
     train, test = logs_of(tables, files, user="user", item="item", conversion="conversion", keep=["rating"])
     has_official_size = (len(train), len(test)) == OFFICIAL_ROWS
     test, facts = without_leaked_cells(train, test, protocol)
     facts |= {
         "positive_rating": positive_rating,
-        "files": list(layout),
+        "files": [file.name for file in files],
         "has_official_size": has_official_size,
         "note": "test: 10 songs shown at random to each of 5,400 users",
     }
@@ -71,7 +64,7 @@ def yahoo_r3(
 
 def _ratings(path: Path, positive_rating: int) -> Any:
     """Return a table of users, items and ratings; a malformed line is an error."""
-    with reads(path, REMEDY):
+    with reading(path, REMEDY):
         with path.open(encoding="ascii") as file:
             first = file.readline()
         if not first:
@@ -88,6 +81,6 @@ def _ratings(path: Path, positive_rating: int) -> Any:
         if wrong.any():
             row = int(wrong.argmax())
             problem = f"rating {rating[row]} is not 1 to {HIGHEST_RATING}"
-            raise DataError(problem, where=f"{path}, line {row + 1 + has_header}", remedy=REMEDY)
+            raise DataError(problem, where=f"line {row + 1 + has_header}", remedy=REMEDY)
     columns = {"user": rows[:, 0], "item": rows[:, 1], "rating": rating.astype(np.int8)}
     return pa.table({**columns, "conversion": rating >= positive_rating})
