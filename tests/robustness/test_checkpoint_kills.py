@@ -30,11 +30,16 @@ from unskew.training.state import read_state
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as on POSIX")
 
 RANDOM_KILLS = 20
-ENCODED_ROWS = 10**6
+LARGE_ROWS = 10**6
 
 COMMAND = (
     "run --data clicks.parquet --space impressions --propensity mf --learner mf --method dr-jl --seeds 2"
     " --crossfit 2 --set training.epochs=6 --set training.batch_size=40 --device cpu --cache cache --out"
+)
+
+LARGE_COMMAND = (
+    "run --data large.parquet --space impressions --propensity popularity --learner mf --method ips --seeds 1"
+    " --members 1 --crossfit 2 --set method.epochs=4 --device cpu --cache cache --out"
 )
 
 
@@ -94,9 +99,26 @@ def here(tmp_path_factory):
     return folder
 
 
-def started(here: Path, out: str, *, milliseconds: int = 10, ends_at: str = "") -> Forked:
-    command = [*COMMAND.split(), out, "--checkpoint", f"{out}.states"]
-    return Forked(__file__, "the_command", here, command, milliseconds, ends_at)
+def write_large(folder: Path) -> None:
+    """Write a log of a million rows."""
+    draw = np.random.default_rng(3)
+    click = draw.random(LARGE_ROWS) < 0.3
+    columns = {
+        "user": [f"u{code}" for code in draw.integers(50_000, size=LARGE_ROWS)],
+        "item": draw.integers(3_000, size=LARGE_ROWS),
+        "click": click,
+        "conversion": click & (draw.random(LARGE_ROWS) < 0.4),
+        "device": draw.choice(["tv", "phone", "pc"], LARGE_ROWS),
+        "price": draw.lognormal(size=LARGE_ROWS),
+    }
+    pq.write_table(pa.table(columns), folder / "large.parquet", row_group_size=50_000)
+
+
+def started(
+    here: Path, out: str, *, milliseconds: int = 10, ends_at: str = "", command: str = COMMAND
+) -> Forked:
+    words = [*command.split(), out, "--checkpoint", f"{out}.states"]
+    return Forked(__file__, "the_command", here, words, milliseconds, ends_at)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -104,12 +126,12 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @cache
-def uninterrupted(here: Path) -> tuple[dict[str, bytes], float]:
+def uninterrupted(here: Path, command: str = COMMAND) -> tuple[dict[str, bytes], float]:
     """The files of a run without a kill, and how long it took."""
     # The first process of all waits for libraries, which the others are forked with.
     for out in ("first", "plain"):
         begin = time.monotonic()
-        code, _, error = started(here, out, milliseconds=10**9).ended()
+        code, _, error = started(here, out, milliseconds=10**9, command=command).ended()
         assert code == 0, error
     return content(here / out), time.monotonic() - begin
 
@@ -161,29 +183,27 @@ def killed_at_random(start: Callable[[str], Forked], check: Callable[[str], obje
 
 
 @pytest.mark.hostile
-def test_twenty_random_kills_of_a_run_change_nothing(here):
-    wanted, takes = uninterrupted(here)
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_twenty_random_kills_of_a_run_change_nothing(here, tmp_path, size):
+    if size == "large":
+        here = tmp_path
+        write_large(here)
+    command, milliseconds = (COMMAND, 10) if size == "small" else (LARGE_COMMAND, 300)
+    wanted, takes = uninterrupted(here, command)
 
     def check(out: str) -> None:
         assert content(here / out) == wanted
         assert [path.name for path in (here / f"{out}.states").iterdir()] == ["job.safetensors"]
 
-    print(killed_at_random(lambda out: started(here, out), check, takes))
+    def start(out: str) -> Forked:
+        return started(here, out, milliseconds=milliseconds, command=command)
+
+    print(killed_at_random(start, check, takes))
 
 
 @pytest.mark.hostile
 def test_twenty_random_kills_of_an_encoding_change_nothing(tmp_path):
-    random_numbers = np.random.default_rng(3)
-    click = random_numbers.random(ENCODED_ROWS) < 0.3
-    columns = {
-        "user": [f"u{code}" for code in random_numbers.integers(50_000, size=ENCODED_ROWS)],
-        "item": random_numbers.integers(3_000, size=ENCODED_ROWS),
-        "click": click,
-        "conversion": click & (random_numbers.random(ENCODED_ROWS) < 0.4),
-        "device": random_numbers.choice(["tv", "phone", "pc"], ENCODED_ROWS),
-        "price": random_numbers.lognormal(size=ENCODED_ROWS),
-    }
-    pq.write_table(pa.table(columns), tmp_path / "large.parquet", row_group_size=50_000)
+    write_large(tmp_path)
 
     def encoding(name: str) -> Forked:
         return Forked(__file__, "the_encoding", tmp_path, name)
