@@ -251,7 +251,7 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
         # Beside a batch of O most methods read as large a part of D, or ``ratio`` times as large.
         batch_rows=round(method.batch_size * (1 + getattr(method, "ratio", 1.0))),
     )
-    size = replicas_at_once(len(job.replicas), of_one, job.device, kept=2)
+    size = replicas_at_once(len(job.replicas), of_one, job.device, copies=2)
     parts = in_groups(len(job.replicas), train_some, size)
     if len(parts) == 1:
         return parts[0]

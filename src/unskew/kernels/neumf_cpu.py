@@ -108,15 +108,15 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, user: Tensor, item: Tensor, masks: Masks, lazy: Any, *parameters: Tensor) -> Tensor:
         tower, logit = Mlp.of(parameters), torch.empty(user.shape)
-        kept = [torch.empty(*user.shape, width) for width in tower.widths]
+        activations = [torch.empty(*user.shape, width) for width in tower.widths]
 
         def work(task: RowBlock) -> None:
-            own = [each[task.replica, task.rows] for each in kept]
+            own = [each[task.replica, task.rows] for each in activations]
             _forward(task, user, item, masks, tower, own, logit[task.replica, task.rows])
 
         threads.for_each(work, _row_blocks(*user.shape))
         ctx.save_for_backward(user, item, *parameters)
-        ctx.kept, ctx.masks, ctx.lazy = kept, masks, lazy
+        ctx.kept, ctx.masks, ctx.lazy = activations, masks, lazy
         return logit
 
     @staticmethod
@@ -137,8 +137,8 @@ def _predict(user: Tensor, item: Tensor, parameters: tuple[Tensor, ...], masks: 
 
     def work(task: RowBlock) -> None:
         rows = len(user[task.replica, task.rows])
-        kept = [torch.empty(rows, width) for width in tower.widths]
-        _forward(task, user, item, masks, tower, kept, logit[task.replica, task.rows])
+        activations = [torch.empty(rows, width) for width in tower.widths]
+        _forward(task, user, item, masks, tower, activations, logit[task.replica, task.rows])
 
     threads.for_each(work, tasks)
     return logit
@@ -149,7 +149,7 @@ def _gradients(
     codes: tuple[Tensor, Tensor],
     masks: Masks,
     parameters: Sequence[Tensor],
-    kept: list[Tensor],
+    activations: list[Tensor],
     lazy: tuple[Sink | None, Sink | None],
 ) -> list[Tensor | None]:
     """Return the gradients of the parameters, in their order; those of a table's rows go to ``lazy``."""
@@ -174,16 +174,16 @@ def _gradients(
     found_at = torch.stack([*codes, *places], 1)
 
     def work(task: RowBlock) -> None:
-        own_kept = [each[task.replica, task.rows] for each in kept]
+        own_kept = [each[task.replica, task.rows] for each in activations]
         _backward(task, grad, found_at, masks, tower, own_kept, grads[task.part])
 
     threads.for_each(work, tasks)
-    found: list[Tensor | None] = [*cut(buffer[0] if len(buffer) == 1 else buffer.sum(0))]
+    results: list[Tensor | None] = [*cut(buffer[0] if len(buffer) == 1 else buffer.sum(0))]
     for number, taker in enumerate(lazy):
         if taker is not None:
             taker.add(codes[number], rows[number])
-            found[number] = None
-    return found
+            results[number] = None
+    return results
 
 
 def _row_blocks(replicas: int, batch: int) -> list[RowBlock]:
@@ -204,20 +204,26 @@ def _mask(masks: Masks, layer: int, task: RowBlock) -> Any:
 
 
 def _forward(
-    task: RowBlock, user: Tensor, item: Tensor, masks: Masks, tower: Mlp, kept: list[Tensor], logit: Tensor
+    task: RowBlock,
+    user: Tensor,
+    item: Tensor,
+    masks: Masks,
+    tower: Mlp,
+    activations: list[Tensor],
+    logit: Tensor,
 ) -> None:
     r, head, scores = task.replica, tower.head[task.replica, :, 0].numpy(), logit.numpy()
     neumf_loops.look_up(
         user[r, task.rows].numpy(), item[r, task.rows].numpy(),
         tower.users[r].numpy(), tower.items[r].numpy(),
         head[: tower.dim], np.float32(tower.head_bias[r, 0, 0]),
-        _mask(masks, 0, task), kept[0].numpy(), scores,
+        _mask(masks, 0, task), activations[0].numpy(), scores,
     )  # fmt: skip
     for layer, (weight, bias) in enumerate(zip(tower.weights, tower.biases, strict=True), start=1):
-        torch.addmm(bias[r], kept[layer - 1], weight[r], out=kept[layer])
+        torch.addmm(bias[r], activations[layer - 1], weight[r], out=activations[layer])
         if layer < len(tower.weights):
-            neumf_loops.relu_and_drop(kept[layer].numpy(), _mask(masks, layer, task))
-    neumf_loops.relu_and_read(kept[-1].numpy(), head[tower.dim :], scores)
+            neumf_loops.relu_and_drop(activations[layer].numpy(), _mask(masks, layer, task))
+    neumf_loops.relu_and_read(activations[-1].numpy(), head[tower.dim :], scores)
 
 
 def _backward(
@@ -226,22 +232,22 @@ def _backward(
     codes: Tensor,
     masks: Masks,
     tower: Mlp,
-    kept: list[Tensor],
+    activations: list[Tensor],
     grads: Mlp,
 ) -> None:
     r = task.replica
     g, head, d_head = grad[r, task.rows].numpy(), tower.head[r, :, 0].numpy(), grads.head[r, :, 0].numpy()
-    z = torch.empty_like(kept[-1])
+    z = torch.empty_like(activations[-1])
     neumf_loops.head_gradient(
-        g, kept[-1].numpy(), head[tower.dim :], z.numpy(),
+        g, activations[-1].numpy(), head[tower.dim :], z.numpy(),
         d_head[tower.dim :], grads.head_bias[r, 0].numpy(), grads.biases[-1][r, 0].numpy(),
     )  # fmt: skip
     for layer in range(len(tower.weights) - 1, -1, -1):
-        torch.mm(kept[layer].t(), z, out=grads.weights[layer][r])
+        torch.mm(activations[layer].t(), z, out=grads.weights[layer][r])
         z = torch.mm(z, tower.weights[layer][r].t())
         if layer > 0:
             d_bias = grads.biases[layer - 1][r, 0].numpy()
-            neumf_loops.gate(z.numpy(), kept[layer].numpy(), _mask(masks, layer, task), d_bias)
+            neumf_loops.gate(z.numpy(), activations[layer].numpy(), _mask(masks, layer, task), d_bias)
     neumf_loops.scatter(
         g, z.numpy(), codes[r, :, task.rows].numpy(),
         tower.users[r].numpy(), tower.items[r].numpy(), head[: tower.dim], _mask(masks, 0, task),

@@ -53,7 +53,7 @@ def _brought(p, m, v, since, step, settled, lr):
 
 @triton.jit
 def _claim_behind_kernel(codes, seen, claims, step, codes_stride, n, rows, T: tl.constexpr):
-    """The step that a row is at, at the place that is to bring it up to date; 0 elsewhere."""
+    """Return the step that a row is at, at the place that is to bring it up to date; 0 elsewhere."""
     r = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * T + tl.arange(0, T)
     inside = place < n

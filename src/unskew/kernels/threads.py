@@ -80,7 +80,7 @@ def _workers() -> ThreadPoolExecutor:
 
 
 def _forget() -> None:
-    """A forked process has none of its parent's threads."""
+    """Drop the pool: a forked process has none of its parent's threads."""
     global _pool, _lock
     _pool, _lock = None, threading.Lock()
 

@@ -167,9 +167,9 @@ class TouchedRows:
         """Return the rows among codes, each once, and the number of each code's row among them."""
         order = torch.arange(len(codes), dtype=torch.int32)
         self._place[codes] = order
-        place = self._place[codes]
-        owns = place == order
-        return codes[owns], (owns.cumsum(0) - 1)[place]
+        number = self._place[codes]
+        owns = number == order
+        return codes[owns], (owns.cumsum(0) - 1)[number]
 
     def _bring(self, at: Int[Tensor, " m"]) -> None:
         """Bring rows, each listed once, from the steps that they are at to that of the table."""

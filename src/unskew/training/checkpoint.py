@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -149,10 +148,8 @@ class Checkpoint:
                 self._remove_states()
                 self._write_job("running")
             elif differs is not None:
-                raise RunFolderError(
-                    f"is the checkpoint of another job: {differs}",
-                    where=str(self.folder),
-                    remedy=f"repeat the job as it was, or {ANEW}",
+                raise self.refused(
+                    f"is the checkpoint of another job: {differs}", f"repeat the job as it was, or {ANEW}"
                 )
             else:
                 self.goes_on = True
@@ -177,7 +174,7 @@ class Checkpoint:
         if self._lock is None:
             yield
             return
-        self._try_to_write_job("saving", out)
+        self._write_job("saving", out)
         yield
         self._end(str(out))
         self.close()
@@ -207,8 +204,8 @@ class Checkpoint:
 
         def recorded() -> bool:
             with suppress(DamagedStateError):
-                found = read_state(self.folder / JOB).facts
-                return found.get("status") in ("saving", "done") and found.get("out") == os.path.abspath(out)
+                job = read_state(self.folder / JOB).facts
+                return job.get("status") in ("saving", "done") and job.get("out") == os.path.abspath(out)
             return False
 
         return bool(processes.exchange(lambda: (recorded(), {}))[0][0])
@@ -221,16 +218,11 @@ class Checkpoint:
             raise self._unwritable(error) from error
         whole = [name for name in there if not name.endswith(PARTIAL)]
         if whole and (JOB not in whole or any(not name.endswith(STATE) for name in whole)):
-            raise RunFolderError(
-                "is a folder with other things in it", where=str(self.folder), remedy="choose another folder"
-            )
+            raise self.refused("is a folder with other things in it", "choose another folder")
         lock = Lock(self.folder)
         if lock.take() is False:
-            raise RunFolderError(
-                "another process is using this checkpoint",
-                where=str(self.folder),
-                remedy="wait for it, or give another folder",
-            )
+            problem = "another process is using this checkpoint"
+            raise self.refused(problem, "wait for it, or give another folder")
         self._lock = lock
 
     def _job(self) -> Mapping[str, Any] | None:
@@ -238,47 +230,36 @@ class Checkpoint:
         if not (self.folder / JOB).exists():
             return None
         try:
-            found = read_state(self.folder / JOB).facts
+            job = read_state(self.folder / JOB).facts
         except DamagedStateError as error:
-            raise RunFolderError(f"is damaged: {error}", where=str(self.folder), remedy=ANEW) from error
-        if found.get("format") != FORMAT:
-            raise RunFolderError(
-                f"was written in format {found.get('format')}, and this version reads {FORMAT}",
-                where=str(self.folder),
-                remedy=ANEW,
-            )
-        return found
+            raise self.refused(f"is damaged: {error}", ANEW) from error
+        if job.get("format") != FORMAT:
+            problem = f"was written in format {job.get('format')}, and this version reads {FORMAT}"
+            raise self.refused(problem, ANEW)
+        return job
 
     def _write_job(self, status: Status, out: Path | None = None) -> None:
         facts = {"format": FORMAT, "about": self._about, "status": status}
+        where = None if out is None else os.path.abspath(out)
         try:
-            write_state(
-                self.folder / JOB, {**facts, "out": None if out is None else os.path.abspath(out)}, {}
-            )
+            write_state(self.folder / JOB, {**facts, "out": where}, {})
         except OSError as error:
-            raise self._unwritable(error) from error
+            if status == "running":
+                raise self._unwritable(error) from error
+            # Its training is over: no folder of states is worth its run.
+            self.warn(f"cannot be written: {error.strerror}: that this job is {status} is not kept there")
 
-    def _try_to_write_job(self, status: Status, out: Path | None) -> None:
-        """Write the same for a job whose training is over: no folder of states is worth its run."""
-        try:
-            self._write_job(status, out)
-        except RunFolderError as error:
-            self.warn(f"{error.problem}: that this job is {status} is not kept there")
+    def refused(self, problem: str, remedy: str) -> RunFolderError:
+        """Return the error for a folder that this job cannot use."""
+        return RunFolderError(problem, where=str(self.folder), remedy=remedy)
 
     def _unwritable(self, error: OSError) -> RunFolderError:
-        return RunFolderError(
-            f"cannot be written: {error.strerror}", where=str(self.folder), remedy="choose another folder"
-        )
+        return self.refused(f"cannot be written: {error.strerror}", "choose another folder")
 
     def _end(self, out: str | None) -> None:
-        place = None if out is None else Path(out)
-        with suppress(RunFolderError):
-            self._write_job("done", place)
-            self._remove_states()
-            return
         # The states that are no longer needed may be what fills the disk.
         self._remove_states()
-        self._try_to_write_job("done", place)
+        self._write_job("done", None if out is None else Path(out))
 
     def _remove_states(self) -> None:
         for path in self.files():
@@ -299,12 +280,7 @@ class Checkpoint:
         self._tokens.append(_current.set(self))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         _current.reset(self._tokens.pop())
         if kind is None:
             self._end(None)
@@ -423,11 +399,8 @@ class Call:
             return None
         differs = difference(state.facts["about"], self._about)
         if differs is not None:
-            raise RunFolderError(
-                f"is the checkpoint of another training: {differs}",
-                where=str(self._checkpoint.folder),
-                remedy=f"repeat the job as it was, or {ANEW}",
-            )
+            problem = f"is the checkpoint of another training: {differs}"
+            raise self._checkpoint.refused(problem, f"repeat the job as it was, or {ANEW}")
         return state
 
 

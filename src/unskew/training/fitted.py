@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from scipy.special import expit, logit, stdtrit
 from unskew.base.estimator import require
 from unskew.base.seeds import Replica
 from unskew.calibration.recalibration import Judged, Recalibration, recalibration
-from unskew.data import Log, Rows
-from unskew.learners import Network
+from unskew.data import Encoders, Log, Rows
+from unskew.data.vocabulary import Vocabulary
+from unskew.learners import Learner, Network
 from unskew.training.held_out import Split
 from unskew.training.inference import probability_moments
 
@@ -33,9 +34,17 @@ MOST_MEMBERS = 1000
 
 
 class FittedModel(Protocol):
-    """What is asked of a model: a :class:`unskew.Debiaser` that is fitted."""
+    """The part of a :class:`unskew.Debiaser` that is used here."""
 
+    name: ClassVar[str]
+    learner: Learner
+    members: int
+    validation_share: float
+    validation_by: str
     seeds_: tuple[int, ...]
+    users_: Vocabulary
+    items_: Vocabulary
+    encoders_: Encoders | None
     split_: Split
     recalibration_: Recalibration | None
 
@@ -53,14 +62,18 @@ class FittedModel(Protocol):
         """Return all members of all seeds."""
         ...
 
+    def predict(self, log: Any) -> NDArray[np.float64]:
+        """Return predictions ``[n]`` of the rows of a log."""
+        ...
+
 
 def of_seeds(model: FittedModel, rows: Rows) -> Floats:
     """Return what ensembles say ``[seeds, n]``, with the models beside them; recalibrated."""
-    found = combined(raw_of_members(model, rows))
+    predicted = combined(raw_of_members(model, rows))
     if model.beside_:
         others = [of_seeds(each, rows) for each in model.beside_]
-        found = combined(np.stack([found, *others], axis=1))
-    return found if model.recalibration_ is None else model.recalibration_.predict(found)
+        predicted = combined(np.stack([predicted, *others], axis=1))
+    return predicted if model.recalibration_ is None else model.recalibration_.predict(predicted)
 
 
 def of_lines(model: FittedModel, rows: Rows) -> Floats:
@@ -101,8 +114,8 @@ def _recalibrated(model: FittedModel, members: Floats) -> Floats:
     """Return lines ``[seeds · members, n]`` from ``[seeds, members, n]``, each by the map of its seed."""
     if model.recalibration_ is None:
         return np.concatenate(members)
-    each = [model.recalibration_.predict(line) for line in members.swapaxes(0, 1)]
-    return np.concatenate(np.stack(each, axis=1))
+    lines = [model.recalibration_.predict(line) for line in members.swapaxes(0, 1)]
+    return np.concatenate(np.stack(lines, axis=1))
 
 
 def of_own_lines(model: FittedModel, rows: Rows, lines: int) -> Floats:

@@ -95,9 +95,9 @@ class HeldOut:
     def _slots(self) -> Slots:
         return self.population.slots(self._seeds, SLOTS)
 
-    def _cells(self, part: Part) -> SplitCells:
+    def _cells(self, use: Part) -> SplitCells:
         chosen = torch.zeros(len(self._seeds), SLOTS, dtype=torch.bool, device=self.population.device)
-        chosen[:, SLOT_OF[part]] = True
+        chosen[:, SLOT_OF[use]] = True
         cell, weight = held_out_cells(self.population, self._slots, chosen, MOST_CELLS)
         return SplitCells(rows=self.population.rows(cell), click=self.population.click(cell), weight=weight)
 
@@ -137,11 +137,11 @@ def split_parts(
     order = np.argsort(key, kind="stable")
     key = key[order]
     ends = ends or _ends(key, held_out, by, max(parts) + 1)
-    found = {}
-    for part in dict.fromkeys(parts):
+    split = {}
+    for number in dict.fromkeys(parts):
         held, rest = order[:0], order
         if held_out:
-            line = part % len(ends)
+            line = number % len(ends)
             first = int(np.searchsorted(key, ends[line - 1], side="right")) if line else 0
             held = order[first : first + held_out]
             rest = order[(key < key[first]) | (key > ends[line])]
@@ -150,8 +150,8 @@ def split_parts(
                 f"{len(order)} clicked rows are of too few {NAMES[by.kind]} to split",
                 remedy="give more data, or validation_share=0",
             )
-        found[part] = np.resize(rest, len(order) - held_out), held
-    return found
+        split[number] = np.resize(rest, len(order) - held_out), held
+    return split
 
 
 def _ends(key: NDArray[np.int64], held_out: int, by: SplitBy, most: int) -> Ends:
@@ -218,21 +218,21 @@ class Split:
         clicked = log.clicked
         if not self.held_out:
             return np.empty((len(seeds) * self.lines, 0), dtype=np.int64)
-        found = []
+        lines = []
         for seed, ends in zip(seeds, self.ends, strict=True):
             key = self.by.keys(log, clicked, seed)
             order = np.argsort(key, kind="stable")
             borders = [0, *np.searchsorted(key[order], ends, side="right")]
             parts = [clicked[order[first:last]] for first, last in pairwise(borders)]
-            found += [parts[line % len(parts)] for line in range(self.lines)]
-        count = min(len(each) for each in found)
+            lines += [parts[line % len(parts)] for line in range(self.lines)]
+        count = min(len(each) for each in lines)
         if not count:
             raise DataError(
                 "none of these clicks was held out from training, for some seed or member",
                 remedy="give the training log, or more of it; or say which rows trained no model"
                 " (held_out='all' for a new log)",
             )
-        return np.stack([each[:count] for each in found])
+        return np.stack([each[:count] for each in lines])
 
 
 @dataclass(frozen=True)
@@ -315,14 +315,14 @@ def outcomes_of(log: Log, share: float, by: SplitBy, replicas: Sequence[Replica]
     converted = log.known_conversion() > 0.5
     parts: dict[int, set[int]] = {}
     # The latest clicks are the same for all replicas.
-    for seed, part in [(0, 0)] if by.kind == "time" else [(each.seed, each.part) for each in replicas]:
-        parts.setdefault(seed, set()).add(part)
-    found = []
-    for seed, of in parts.items():
-        for _, chosen in split_parts(log, seed, held, by, sorted(of)).values():
+    for seed, number in [(0, 0)] if by.kind == "time" else [(each.seed, each.part) for each in replicas]:
+        parts.setdefault(seed, set()).add(number)
+    outcomes = []
+    for seed, numbers in parts.items():
+        for _, chosen in split_parts(log, seed, held, by, sorted(numbers)).values():
             count = int(converted[chosen].sum())
-            found.append(Outcomes(held, count, len(converted) - held, int(converted.sum()) - count))
-    return found
+            outcomes.append(Outcomes(held, count, len(converted) - held, int(converted.sum()) - count))
+    return outcomes
 
 
 def split_that_decides(
@@ -340,8 +340,8 @@ def split_that_decides(
         Whether an epoch is chosen at all.
     """
     by = SplitBy.of(asked, log)
-    found = outcomes_of(log, share, by, replicas)
-    lacking = [each for each in found if not each.decide]
+    outcomes = outcomes_of(log, share, by, replicas)
+    lacking = [each for each in outcomes if not each.decide]
     if lacking and by.kind == "time" and asked.partition(":")[0] == "auto":
         pairs = outcomes_of(log, share, BY_PAIR, replicas)
         if any(each.decide for each in pairs):
@@ -349,27 +349,27 @@ def split_that_decides(
                 f"the latest clicks cannot choose the epoch: of them {lacking[0].words}. A split by pair"
                 f" chooses it instead. If their conversions are yet to come, {MATURITY}"
             )
-            by, found, lacking = BY_PAIR, pairs, [each for each in pairs if not each.decide]
+            by, outcomes, lacking = BY_PAIR, pairs, [each for each in pairs if not each.decide]
     if lacking and selects:
-        _warn_of(lacking, found, by, share)
-    elif by.kind == "time" and found and found[0].late:
+        _warn_of(lacking, outcomes, by, share)
+    elif by.kind == "time" and outcomes and outcomes[0].late:
         _warn(
             f"conversions of the latest clicks seem to be missing: of those that are held out"
-            f" {found[0].words}, so that levels are too low. To fix: {MATURITY}"
+            f" {outcomes[0].words}, so that levels are too low. To fix: {MATURITY}"
         )
     return by
 
 
-def _warn_of(lacking: Sequence[Outcomes], found: Sequence[Outcomes], by: SplitBy, share: float) -> None:
+def _warn_of(lacking: Sequence[Outcomes], outcomes: Sequence[Outcomes], by: SplitBy, share: float) -> None:
     """Warn of held-out clicks of one outcome, and say what helps."""
     more = min(0.5, round(2 * share, 2))
     remedies = ["give more data", f"hold out more, as --split pair:{more:g} (validation_share={more:g})"]
     if by.kind == "time":
         remedies = [f"give {BY_PAIRS}", MATURITY, "give more data"]
-    each = f" in {len(lacking)} of {len(found)} networks" if len(found) > 1 else ""
+    networks = f" in {len(lacking)} of {len(outcomes)} networks" if len(outcomes) > 1 else ""
     _warn(
-        f"held-out clicks cannot choose the epoch{each}: of them {lacking[0].words}, and their loss falls as"
-        f" predictions go to {'0' if not lacking[0].converted else '1'}. To fix: {'; or '.join(remedies)}"
+        f"held-out clicks cannot choose the epoch{networks}: of them {lacking[0].words}, and their loss falls"
+        f" as predictions go to {'0' if not lacking[0].converted else '1'}. To fix: {'; or '.join(remedies)}"
     )
 
 

@@ -60,15 +60,15 @@ def held_out_cells(
     """
     expected = population.size * float(admitted.float().mean())
     thinning = 1 if expected <= most else max(1, round(expected / (sample or most)))
-    kept: list[list[Tensor]] = [[] for _ in range(len(admitted))]
+    chosen_cells: list[list[Tensor]] = [[] for _ in range(len(admitted))]
     weights: list[list[Tensor]] = [[] for _ in range(len(admitted))]
     for cell, weight in _all_cells(population) if thinning == 1 else _thinned_cells(population, thinning):
         keep = admitted.gather(1, slots.of(cell.unsqueeze(0)))
         for replica, mask in enumerate(keep):
             chosen = cell[mask]
-            kept[replica].append(chosen)
+            chosen_cells[replica].append(chosen)
             weights[replica].append(torch.full(chosen.shape, weight, device=chosen.device))
-    cells = [torch.cat(parts) for parts in kept]
+    cells = [torch.cat(parts) for parts in chosen_cells]
     of_cells = [torch.cat(parts) for parts in weights]
     return (
         torch.nn.utils.rnn.pad_sequence(cells, batch_first=True),

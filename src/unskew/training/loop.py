@@ -100,8 +100,8 @@ class History:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, for JSON."""
-        found = {"train": self.train, "validation": self.validation, "best_epoch": self.best_epoch}
-        return {**found, "start": self.start} if self.start else found
+        losses = {"train": self.train, "validation": self.validation, "best_epoch": self.best_epoch}
+        return {**losses, "start": self.start} if self.start else losses
 
 
 def train(
@@ -260,14 +260,14 @@ class _Training:
             network.train()
         told, taken, spoke = start.taken, start.taken, time.monotonic()
 
-        def tell(part: float, losses: Mapping[str, Tensor]) -> None:
+        def tell(share: float, losses: Mapping[str, Tensor]) -> None:
             nonlocal told, spoke
             rows, told, spoke = (taken - told) * this.sampler.batch_rows, taken, time.monotonic()
             figures: dict[str, float] = {"epoch": epoch + 1, "step": taken}
             for name, loss in losses.items():
                 # Of several steps each has its loss; the last is the one to show.
                 figures |= {f"loss_{name}": float(loss.mean()), "loss": float(loss.mean())}
-            self.tracker.observe(min((number + part) / len(self.passes), 1.0), rows, figures)
+            self.tracker.observe(min((number + share) / len(self.passes), 1.0), rows, figures)
 
         def between(at: Position) -> None:
             nonlocal taken
@@ -288,9 +288,9 @@ class _Training:
     def _save(self, epoch: int, number: int, at: Position) -> None:
         """Write a state for the checkpoint between two steps, where it is time for one."""
         if self.call is not None and self.call.is_due:
-            place = {"epoch": epoch, "pass": number, "block": at.block, "step": at.step, "taken": at.taken}
+            progress = {"epoch": epoch, "pass": number, "block": at.block, "step": at.step, "taken": at.taken}
             sums = {f"sums/{name}": total for name, total in at.sums.items()}
-            facts = {"history": self.history.to_dict(), **place}
+            facts = {"history": self.history.to_dict(), **progress}
             self.call.save(facts, {**tensors_of(self.parts), **sums})
 
     def _validated(self, epoch: int) -> None:
@@ -392,9 +392,9 @@ class BestWeights:
         if not self._best:
             self._best = [current.detach().clone() for current in self._parameters]
         elif bool(better.any()):
-            for kept, current in zip(self._best, self._parameters, strict=True):
+            for best, current in zip(self._best, self._parameters, strict=True):
                 chosen = better.view(-1, *(1,) * (current.dim() - 1))
-                torch.where(chosen, current.detach(), kept, out=kept)
+                torch.where(chosen, current.detach(), best, out=best)
 
     def exhausted(self, patience: int) -> bool:
         """Return whether every replica has waited ``patience`` epochs; those that have are stopped for
@@ -424,6 +424,6 @@ class BestWeights:
     def put_back(self) -> list[int]:
         """Give the networks the best weights; the epochs they are from."""
         with torch.no_grad():
-            for kept, current in zip(self._best, self._parameters, strict=True):
-                current.copy_(kept)
+            for best, current in zip(self._best, self._parameters, strict=True):
+                current.copy_(best)
         return [int(epoch) for epoch in self._epoch]

@@ -127,21 +127,21 @@ class Space:
             )
         return values if isinstance(values, tuple) else (values, values)
 
-    def over_clicks(self, each: Tensor) -> Tensor:
+    def over_clicks(self, values: Tensor) -> Tensor:
         """(1/|D|) Σ_O of values of clicks; (1/|O|) Σ_O where no density is known."""
         if self.click is not None:
-            return torch.where(self.click > 0, each, 0.0).mean(-1)
-        return each.mean(-1) if self.density is None else self.density * each.mean(-1)
+            return torch.where(self.click > 0, values, 0.0).mean(-1)
+        return values.mean(-1) if self.density is None else self.density * values.mean(-1)
 
-    def mean_of_clicks(self, each: Tensor) -> Tensor:
+    def mean_of_clicks(self, values: Tensor) -> Tensor:
         """(1/|O|) Σ_O of values of clicks."""
         if self.click is None:
-            return each.mean(-1)
-        return weighted_mean(each, self.click.to(each.dtype), least=1.0)
+            return values.mean(-1)
+        return weighted_mean(values, self.click.to(values.dtype), least=1.0)
 
-    def normalised(self, each: Tensor, weight: Tensor) -> Tensor:
+    def normalised(self, values: Tensor, weight: Tensor) -> Tensor:
         """Σ_O w·v / Σ_O w."""
-        return weighted_mean(each, weight if self.click is None else self.click * weight)
+        return weighted_mean(values, weight if self.click is None else self.click * weight)
 
     def mean(self, *, clicked: Tensor, everywhere: Tensor) -> Tensor:
         """(1/|D|) Σ_D f + (1/|D|) Σ_O g."""
@@ -171,7 +171,7 @@ class Space:
         return density * clicked.mean(-1) + (1.0 - density) * (share * unclicked).sum(-1)
 
     def halves(self) -> tuple[Space, Space]:
-        """Of batches that are cut in two (:func:`halves`)."""
+        """Cut the batches in two (:func:`halves`)."""
         click = (None, None) if self.click is None else halves(self.click.float())
         unclicked = (None, None) if self.unclicked is None else halves(self.unclicked)
         return tuple(Space(click[part], self.density, unclicked[part]) for part in (0, 1))  # type: ignore[return-value]

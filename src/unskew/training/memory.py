@@ -96,7 +96,7 @@ class Size(NamedTuple):
         return TRAINING_COPIES * self.parameters - self.by_rows + ROW_NUMBERS * self.rows
 
 
-def replicas_at_once(replicas: int, of_one: Size, device: torch.device, *, kept: int = 1) -> int:
+def replicas_at_once(replicas: int, of_one: Size, device: torch.device, *, copies: int = 1) -> int:
     """Return how many replicas a CPU trains at a time: as many as take :data:`TRAINED_BYTES`.
 
     It follows from sizes alone, so that the memory or the load of a machine never changes a model. A GPU
@@ -104,7 +104,7 @@ def replicas_at_once(replicas: int, of_one: Size, device: torch.device, *, kept:
 
     Parameters
     ----------
-    kept
+    copies
         Copies of the weights of all replicas that are held beside those that are trained.
 
     Raises
@@ -118,7 +118,7 @@ def replicas_at_once(replicas: int, of_one: Size, device: torch.device, *, kept:
     groups = min(-(-replicas * training // TRAINED_BYTES), replicas)
     # As even as possible: the last group should not be a small rest.
     size = -(-replicas // max(groups, 1))
-    need = training * size + (BYTES * of_one.parameters * kept * replicas if size < replicas else 0)
+    need = training * size + (BYTES * of_one.parameters * copies * replicas if size < replicas else 0)
     memory = machine_memory()
     if need > memory:
         raise TrainingError(

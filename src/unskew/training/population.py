@@ -106,8 +106,8 @@ class Population:
         return result
 
     def _searched(self, cell: Tensor) -> Tensor:
-        place = torch.searchsorted(self.observed, cell.contiguous()).clamp_(max=self.n_clicks - 1)
-        return (self.observed[place] == cell).float()
+        position = torch.searchsorted(self.observed, cell.contiguous()).clamp_(max=self.n_clicks - 1)
+        return (self.observed[position] == cell).float()
 
     def slots(self, seeds: Sequence[int], count: int, by: FoldBy = "cell") -> Slots:
         """Return a partition of the cells into ``count`` slots, for each replica from its own seed."""

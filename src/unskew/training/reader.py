@@ -197,12 +197,12 @@ class Reader:
             return self._asked(*codes, policy, None)
         blocks = {}
         for role, code in zip(ROLES, (*codes, None), strict=True):
-            given: dict[str, Any] = {}
+            columns: dict[str, Any] = {}
             if code is not None:
                 known = np.where(code == UNSEEN_CODE, len(self.encoders.tables[role].codes) - 1, code)
-                given = dict(self.encoders.table_columns(role, known))
-            given |= values_in(table, (encoder.feature for encoder in self.encoders.of_role(role)))
-            blocks[role] = self.encoders.block(role, len(codes[0]), given)
+                columns = dict(self.encoders.table_columns(role, known))
+            columns |= values_in(table, (encoder.feature for encoder in self.encoders.of_role(role)))
+            blocks[role] = self.encoders.block(role, len(codes[0]), columns)
         return self._asked(*codes, policy, blocks)
 
     def _codes(self, user: Any, item: Any, policy: Unseen) -> tuple[Codes, Codes]:
@@ -275,11 +275,11 @@ class Reader:
         both = (asked.unseen_user & asked.unseen_item)[at]
         code = np.asarray(asked.rows[by][0].cpu().numpy())[at]
         others = _spread(len(self.users if by == "item" else self.items))
-        distinct, place = np.unique(code, return_inverse=True)
+        distinct, position = np.unique(code, return_inverse=True)
         mean = np.empty((len(result), len(distinct)))
-        for number, each in enumerate(distinct):
-            mean[:, number] = self._mean(by, np.full(len(others), each), others, predict)
-        result[:, at] = mean[:, place]
+        for number, known in enumerate(distinct):
+            mean[:, number] = self._mean(by, np.full(len(others), known), others, predict)
+        result[:, at] = mean[:, position]
         if both.any():
             users, items = _spread(len(self.users)), _spread(len(self.items))
             width = max(len(users), len(items))

@@ -50,8 +50,8 @@ class Sample(NamedTuple):
 
     def tensors(self) -> Iterator[Tensor]:
         """Yield all tensors, those of the rows among them."""
-        for part in self:
-            yield from _tensors(part)
+        for values in self:
+            yield from _tensors(values)
 
     @property
     def shape(self) -> torch.Size:
@@ -61,10 +61,16 @@ class Sample(NamedTuple):
     def map(self, change: Callable[[Tensor], Tensor]) -> Sample:
         """Return the same with every tensor changed."""
 
-        def changed(part: Any) -> Any:
-            return part if part is None else change(part) if isinstance(part, Tensor) else part.map(change)
+        def changed(values: Any) -> Any:
+            return (
+                values
+                if values is None
+                else change(values)
+                if isinstance(values, Tensor)
+                else values.map(change)
+            )
 
-        return Sample(*(changed(part) for part in self))
+        return Sample(*(changed(values) for values in self))
 
     def at(self, position: Tensor) -> Sample:
         """Return the step of a block at a position ``[1]`` that is known only on the device."""
@@ -76,11 +82,11 @@ class Sample(NamedTuple):
             yield self.map(partial(torch.select, dim=1, index=step))
 
 
-def _tensors(part: Tensor | Rows | None) -> Iterator[Tensor]:
-    if isinstance(part, Tensor):
-        yield part
-    elif part is not None:
-        yield from (part[name] for name in part)
+def _tensors(values: Tensor | Rows | None) -> Iterator[Tensor]:
+    if isinstance(values, Tensor):
+        yield values
+    elif values is not None:
+        yield from (values[name] for name in values)
 
 
 class Sampler(Protocol):
@@ -179,11 +185,11 @@ class EveryCell:
     def _whole(self, key: Tensor, bits: int) -> Sample:
         """Return an epoch that fits into one block, without a transfer to the host."""
         cell, inside = self._inside(hashing.permuted_range(0, 1 << bits, key, bits), key)
-        place = inside.cumsum(1)
-        count = place[:, -1:].clamp(min=1)
+        position = inside.cumsum(1)
+        count = position[:, -1:].clamp(min=1)
         last = cell.shape[1]
         front = torch.zeros(len(cell), last + 1, dtype=cell.dtype, device=cell.device)
-        front.scatter_(1, torch.where(inside, place - 1, last), cell)
+        front.scatter_(1, torch.where(inside, position - 1, last), cell)
         wanted = torch.arange(self.steps * self.batch_rows, device=cell.device).unsqueeze(0) % count
         return Sample(cells=front.gather(1, wanted).view(len(cell), self.steps, self.batch_rows))
 
@@ -194,8 +200,8 @@ class EveryCell:
         else:
             starts, end = range(0, 1 << bits, BLOCK), 1 << bits
             parts = (hashing.permuted_range(start, min(start + BLOCK, end), key, bits) for start in starts)
-        for part in parts:
-            cell, inside = self._inside(part, key)
+        for numbers in parts:
+            cell, inside = self._inside(numbers, key)
             yield [row[keep] for row, keep in zip(cell, inside, strict=True)]
 
     def _inside(self, cell: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -235,8 +241,10 @@ class PartsOfEpochs:
 
     def epoch(self, number: int) -> Iterator[Sample]:
         """Yield the blocks of a part, cut where it begins and ends."""
-        epoch, part = divmod(number, self.parts)
-        first, last = (edge * self.sampler.steps // self.parts for edge in (part, part + 1))
+        epoch, number_of_part = divmod(number, self.parts)
+        first, last = (
+            edge * self.sampler.steps // self.parts for edge in (number_of_part, number_of_part + 1)
+        )
         done = 0
         for block in self.sampler.epoch(epoch):
             low, high = max(first - done, 0), min(last - done, block.shape[1])
@@ -323,8 +331,8 @@ class ObservedAndFull:
             yield drawn.gather(1, order)
         elif is_large(self.population):
             # So many of each window that all rows have the same chance, and neighbours are read together.
-            for part in shuffled_windows(key, size):
-                inside = [line[line < size] for line in part]
+            for window in shuffled_windows(key, size):
+                inside = [line[line < size] for line in window]
                 yield [line[: round(wanted / size * len(line))] for line in inside]
         else:
             for start in range(0, wanted, BLOCK):
@@ -466,9 +474,9 @@ class Drawn:
         """Return the next numbers."""
         count = steps * batch
         while not self._left or min(sum(map(len, line)) for line in self._left) < count:
-            part = list(next(self._parts))
-            self._left = self._left or [[] for _ in part]
-            for line, more in zip(self._left, part, strict=True):
+            more_of_each = list(next(self._parts))
+            self._left = self._left or [[] for _ in more_of_each]
+            for line, more in zip(self._left, more_of_each, strict=True):
                 line.append(more)
         joined = [torch.cat(line) for line in self._left]
         self._left = [[line[count:]] for line in joined]

@@ -70,10 +70,10 @@ class SavedFolder:
         if not self.folder.is_dir():
             raise RunFolderError("is not a folder", where=str(folder), remedy="give a run folder")
         has_manifest = (self.folder / MANIFEST).is_file()
-        if found := faults(self.folder, RUN.files) if has_manifest else []:
-            unread = any("cannot be read" in each for each in found)
+        if problems := faults(self.folder, RUN.files) if has_manifest else []:
+            unread = any("cannot be read" in each for each in problems)
             raise RunFolderError(
-                "; ".join(found), where=str(folder), remedy=SEE_PERMISSIONS if unread else REMEDY
+                "; ".join(problems), where=str(folder), remedy=SEE_PERMISSIONS if unread else REMEDY
             )
         try:
             self.config = tomllib.loads(self.text(CONFIG))
@@ -102,23 +102,23 @@ class SavedFolder:
     def entry(self, *path: str, kind: type[Entry]) -> Entry:
         """Return what the config has under a path of keys; an error if it is not there, or of another
         kind."""
-        found: Any = self.config
+        value: Any = self.config
         for number, key in enumerate(path, start=1):
-            if not isinstance(found, Mapping) or key not in found:
+            if not isinstance(value, Mapping) or key not in value:
                 raise self.damaged(CONFIG, f"it has no {'.'.join(path[:number])}")
-            found = found[key]
-        if kind is float and isinstance(found, int) and not isinstance(found, bool):
-            found = float(found)
-        if not isinstance(found, kind):
-            raise self.damaged(CONFIG, f"{'.'.join(path)} is {found!r}")
-        return found
+            value = value[key]
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind):
+            raise self.damaged(CONFIG, f"{'.'.join(path)} is {value!r}")
+        return value
 
     def seeds(self, *path: str) -> tuple[int, ...]:
         """Return the seeds in the config."""
-        found = self.entry(*path, kind=list)
-        whole = [seed for seed in found if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0]
-        if not found or len(set(whole)) < len(found):
-            raise self.damaged(CONFIG, f"{'.'.join(path)} is {found!r}")
+        seeds = self.entry(*path, kind=list)
+        whole = [seed for seed in seeds if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0]
+        if not seeds or len(set(whole)) < len(seeds):
+            raise self.damaged(CONFIG, f"{'.'.join(path)} is {seeds!r}")
         return tuple(whole)
 
     def restored(self, make: Callable[..., Restored], *path: str, **makers: Callable[..., Any]) -> Restored:
@@ -190,13 +190,13 @@ class SavedFolder:
                 role: tensors[f"{role}/seen"].numpy().astype(bool) for role in ("user", "item")
             }
             users, items = (each.size for each in schema.ids)
-            found = Encoders.from_dict(record["encoders"], users, items, tables, seen)
+            encoders = Encoders.from_dict(record["encoders"], users, items, tables, seen)
         except (KeyError, DataError) as error:
             raise self.damaged(SCHEMA, error) from error
-        if found.schema != schema:
+        if encoders.schema != schema:
             raise self.damaged(SCHEMA, "its encoders are of other fields")
-        self._check_tables(found)
-        return found
+        self._check_tables(encoders)
+        return encoders
 
     def _check_tables(self, encoders: Encoders) -> None:
         """Raise an error where the features of users and items are not what the encoders make."""
@@ -232,37 +232,37 @@ class SavedFolder:
             raise self.damaged(CONFIG, f"no network is of such sizes: {reason}") from error
         try:
             with safe_open(self._path(name), "pt") as file:
-                found = {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
+                shapes = {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise self.damaged(name, error) from error
         for prefix, network in networks.items():
             for key, weight in network.state_dict().items():
-                self._require_shape(name, prefix + key, found.get(prefix + key), list(weight.shape))
+                self._require_shape(name, prefix + key, shapes.get(prefix + key), list(weight.shape))
 
-    def _require_shape(self, name: str, key: str, found: list[int] | None, wanted: list[int]) -> None:
-        if found is None:
+    def _require_shape(self, name: str, key: str, actual: list[int] | None, wanted: list[int]) -> None:
+        if actual is None:
             raise self.damaged(name, f"{key} is missing")
-        if found != wanted:
-            raise self.damaged(name, f"{key} has shape {found}, where {CONFIG} and the ids ask for {wanted}")
+        if actual != wanted:
+            raise self.damaged(name, f"{key} has shape {actual}, where {CONFIG} and the ids ask for {wanted}")
 
     def fill(self, network: Module, name: str, prefix: str) -> None:
         """Put saved weights into a network that has exactly these, all of them finite."""
-        found, wanted = self.tensors(name, prefix), network.state_dict()
+        saved, wanted = self.tensors(name, prefix), network.state_dict()
         if not getattr(network, "has_shapes", True):
             try:
-                network.load_state_dict(found)
+                network.load_state_dict(saved)
             except DataError as error:
                 raise self.damaged(name, error.problem) from error
             return
-        for key in sorted(found.keys() ^ wanted.keys()):
+        for key in sorted(saved.keys() ^ wanted.keys()):
             raise self.damaged(name, f"{prefix}{key} is {'missing' if key in wanted else 'unknown'}")
         for key, weight in wanted.items():
-            self._require_shape(name, prefix + key, list(found[key].shape), list(weight.shape))
-            if found[key].dtype != weight.dtype:
-                raise self.damaged(name, f"{prefix}{key} is {found[key].dtype}, not {weight.dtype}")
-            if not found[key].isfinite().all():
+            self._require_shape(name, prefix + key, list(saved[key].shape), list(weight.shape))
+            if saved[key].dtype != weight.dtype:
+                raise self.damaged(name, f"{prefix}{key} is {saved[key].dtype}, not {weight.dtype}")
+            if not saved[key].isfinite().all():
                 raise self.damaged(name, f"{prefix}{key} holds NaN or infinity")
-        network.load_state_dict(found)
+        network.load_state_dict(saved)
 
     def vocabulary(self, name: str) -> Vocabulary:
         """Return the ids of users or items."""

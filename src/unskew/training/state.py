@@ -52,14 +52,14 @@ def tensors_of(parts: Parts) -> dict[str, Tensor]:
 
 def restore(parts: Parts, tensors: Mapping[str, Tensor]) -> None:
     """Bring all parts to what they were."""
-    for part, each in parts.items():
-        each.restore(under(tensors, f"{part}/"))
+    for name, stateful in parts.items():
+        stateful.restore(under(tensors, f"{name}/"))
 
 
 def copy_back(held: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
     """Give tensors, where they are, what those of the same names had."""
-    for name, part in held.items():
-        part.copy_(saved[name])
+    for name, tensor in held.items():
+        tensor.copy_(saved[name])
 
 
 def under(tensors: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:

@@ -93,9 +93,9 @@ class EagerSteps:
 def _require_loss(loss: object, name: str) -> None:
     """Raise for a loss without a gradient: a method of one's own may return anything."""
     if not isinstance(loss, Tensor) or not loss.requires_grad:
-        found = "a tensor without a gradient" if isinstance(loss, Tensor) else f"{type(loss).__name__}"
+        actual = "a tensor without a gradient" if isinstance(loss, Tensor) else f"{type(loss).__name__}"
         raise TrainingError(
-            f"the loss of the step '{name}' is {found}, not a tensor [seeds] to train on",
+            f"the loss of the step '{name}' is {actual}, not a tensor [seeds] to train on",
             remedy="return the loss from the method, computed from the network's predictions",
         )
 
@@ -189,8 +189,8 @@ class CapturedSteps:
     def _load(self, block: Sample, position: int) -> None:
         assert self._buffer is not None
         assert self._position is not None
-        for kept, part in zip(self._buffer.tensors(), block.tensors(), strict=True):
-            kept[:, : part.shape[1]].copy_(part)
+        for buffered, own in zip(self._buffer.tensors(), block.tensors(), strict=True):
+            buffered[:, : own.shape[1]].copy_(own)
         self._position.fill_(position)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,30 +36,6 @@ COMPARED_ROWS = 1 << 16
 """Rows of a log, evenly spaced, on which the predictions of two models are compared."""
 
 REMEDY = "train without it, or as it was trained"
-
-
-class Method(Protocol):
-    """What is trained."""
-
-    name: ClassVar[str]
-    learner: Learner
-    validation_share: float
-    validation_by: str
-    seeds_: tuple[int, ...]
-    members: int
-
-
-class Model(Method, FittedModel, Protocol):
-    """What was trained."""
-
-    users_: Vocabulary
-    items_: Vocabulary
-    encoders_: Encoders | None
-    split_: Split
-
-    def predict(self, log: Any) -> NDArray[np.float64]:
-        """Return predictions ``[n]`` of the rows of a log."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -100,12 +76,12 @@ class WarmStart:
         What the model is called in messages.
     """
 
-    model: Model
+    model: FittedModel
     maps: Mapping[str, CodeMap]
     called: str
 
     @classmethod
-    def of(cls, model: Model, method: Method, log: Log, called: str = "start") -> WarmStart:
+    def of(cls, model: FittedModel, method: FittedModel, log: Log, called: str = "start") -> WarmStart:
         """Return a start from a fitted model, for a method on a log that has what its networks read."""
         missing = [seed for seed in method.seeds_ if seed not in model.seeds_]
         if missing:
@@ -133,7 +109,7 @@ class WarmStart:
         own = self.model.split_.lines > 1
         return tuple(replica._replace(part=replica.member if own else 0) for replica in replicas)
 
-    def require_split(self, method: Method, by: SplitBy) -> Split:
+    def require_split(self, method: FittedModel, by: SplitBy) -> Split:
         """Return how the model held out clicks; an error where a method would hold out others.
 
         What is held out now must not have trained the model. That is sure where both hold out one share in
@@ -154,7 +130,7 @@ class WarmStart:
 
     def ends(
         self,
-        method: Method,
+        method: FittedModel,
         log: Log,
         replicas: Sequence[Replica],
         by: SplitBy,
@@ -193,7 +169,7 @@ class WarmStart:
         weights = (each for name in self.model.networks_ for each in self.model.networks_[name].parameters())
         return digest_of(*(each.detach().float().cpu().numpy() for each in weights))
 
-    def learner(self, method: Method, schema: Schema) -> Learner:
+    def learner(self, method: FittedModel, schema: Schema) -> Learner:
         """Return the learner of a method; a width that follows from the number of ids stays what it was."""
         learner, before = method.learner, self.model.learner
         if type(learner) is not type(before) or getattr(learner, "dim", 0) is not None:
@@ -201,7 +177,7 @@ class WarmStart:
         width = getattr(before, "dim", None) or embedding_width(_schema(self.model))
         return learner if width == embedding_width(schema) else replace(learner, dim=width)  # type: ignore[call-arg]
 
-    def check(self, networks: Mapping[str, Network], method: Method) -> None:
+    def check(self, networks: Mapping[str, Network], method: FittedModel) -> None:
         """Raise an error where networks of the method are not of the shapes that it has, but for rows of
         tables."""
         for name, network in networks.items():
@@ -217,7 +193,7 @@ class WarmStart:
                 if key not in old or old[key].shape[first:] != weight.shape[first:]:
                     raise self._unlike(method)
 
-    def fill(self, networks: Mapping[str, Network], replicas: Sequence[Replica], method: Method) -> None:
+    def fill(self, networks: Mapping[str, Network], replicas: Sequence[Replica], method: FittedModel) -> None:
         """Give new networks the weights that they start from: of the same member of the same seed."""
         self.check(networks, method)
         known = [(each.seed, each.member) for each in self.model.replicas()]
@@ -244,7 +220,7 @@ class WarmStart:
                 taken = torch.as_tensor(wanted[wanted >= 0], device=weight.device)
                 weight[:, rows.start + new] = source[:, old_rows.start + taken]
 
-    def _unlike(self, method: Method) -> ParameterError:
+    def _unlike(self, method: FittedModel) -> ParameterError:
         """Return the error for networks of other shapes: what differs."""
         differs = difference(plain_params(self.model.learner), plain_params(method.learner))
         problem = f"is of another learner: {differs}"
@@ -252,7 +228,7 @@ class WarmStart:
             problem = f"has networks of other shapes: it is of {self.model.name}, and this is {method.name}"
         return ParameterError(problem, where=self.called, remedy=REMEDY)
 
-    def changes(self, after: Model, log: Log) -> dict[str, Any]:
+    def changes(self, after: FittedModel, log: Log) -> dict[str, Any]:
         """Return what changed, in plain values: ids and values of each field, and predictions.
 
         Predictions are those of the log's rows whose user and item both models know, at most
@@ -262,11 +238,11 @@ class WarmStart:
         known = [self.maps[role].before >= 0 for role in ("user", "item")]
         rows = np.flatnonzero(known[0][log.user] & known[1][log.item])
         rows = rows[:: max(1, -(-len(rows) // COMPARED_ROWS))]
-        found: dict[str, Any] = {"fields": {name: asdict(each.carried) for name, each in self.maps.items()}}
+        changes: dict[str, Any] = {"fields": {name: asdict(each.carried) for name, each in self.maps.items()}}
         if len(rows):
-            part = log.take(rows)
-            old, new = (model.predict(part) for model in (self.model, after))
-            found |= {
+            sample = log.take(rows)
+            old, new = (model.predict(sample) for model in (self.model, after))
+            changes |= {
                 "rows": len(rows),
                 "mean_absolute_change": float(np.abs(new - old).mean()),
                 "rank_correlation": _rank_correlation(old, new),
@@ -274,7 +250,7 @@ class WarmStart:
                 "mean_after": float(new.mean()),
                 "level": float(new.mean() / old.mean()),
             }
-        return found
+        return changes
 
 
 def _held_out_words(by: SplitBy, share: float) -> str:
@@ -313,8 +289,10 @@ def _of_ids(old: Vocabulary, new: Vocabulary) -> CodeMap:
     shared = np.full(new.buckets, UNSEEN_CODE, dtype=np.int64)
     if new.buckets == old.buckets:
         shared = len(old.ids) + np.arange(new.buckets)
-    kept = int(own.sum())
-    return CodeMap(np.append(at, shared), Carried(kept, len(new.ids) - kept, len(old.ids) - kept))
+    taken_over = int(own.sum())
+    return CodeMap(
+        np.append(at, shared), Carried(taken_over, len(new.ids) - taken_over, len(old.ids) - taken_over)
+    )
 
 
 def _of_values(old: CodeEncoder, new: CodeEncoder, called: str) -> CodeMap:
@@ -331,14 +309,14 @@ def _of_values(old: CodeEncoder, new: CodeEncoder, called: str) -> CodeMap:
         at = np.full(len(new.vocabulary), UNSEEN_CODE, dtype=np.int64)
         if len(old.vocabulary):
             at = ValueIndex(as_arrow(old.vocabulary)).find(as_arrow(new.vocabulary))
-    kept = int((at != UNSEEN_CODE).sum())
+    taken_over = int((at != UNSEEN_CODE).sum())
     codes = np.append(np.arange(FIRST_CODE), np.where(at == UNSEEN_CODE, UNSEEN_CODE, at + FIRST_CODE))
-    return CodeMap(codes, Carried(kept, len(at) - kept, len(old.vocabulary) - kept))
+    return CodeMap(codes, Carried(taken_over, len(at) - taken_over, len(old.vocabulary) - taken_over))
 
 
 def _coded(encoders: Encoders | None) -> dict[str, CodeEncoder]:
-    found: Sequence[Encoder] = () if encoders is None else encoders.encoders
-    return {each.feature.name: each for each in found if isinstance(each, CodeEncoder)}
+    all_encoders: Sequence[Encoder] = () if encoders is None else encoders.encoders
+    return {each.feature.name: each for each in all_encoders if isinstance(each, CodeEncoder)}
 
 
 def _with_other(codes: NDArray[np.int64], rows: slice, old_rows: slice, known: int) -> NDArray[np.int64]:
@@ -366,8 +344,8 @@ def _schema(model: Any) -> Schema:
     """Return the schema of what a fitted model reads."""
     if model.encoders_ is None:
         return Schema.of_ids(len(model.users_), len(model.items_))
-    found: Schema = model.encoders_.schema
-    return found
+    schema: Schema = model.encoders_.schema
+    return schema
 
 
 def _require_same_fields(old: Schema, new: Schema, called: str) -> None:

@@ -147,5 +147,5 @@ def _fields(block: Any, first: int, file: Path, wanted: tuple[str, ...]) -> dict
     right = np.logical_and(*(np.asarray(count) == np.asarray(announced) for count in there))
     _require(right, first, file, "{} features are announced, and {} are there", announced, there[1])
     patterns = {name: f"(?:^|\x01){name}\x02(?P<feature>[0-9]+)\x03" for name in wanted}
-    found = {name: pc.extract_regex(text, pattern) for name, pattern in patterns.items()}
-    return {name: pc.struct_field(feature, "feature").cast(pa.int64()) for name, feature in found.items()}
+    matches = {name: pc.extract_regex(text, pattern) for name, pattern in patterns.items()}
+    return {name: pc.struct_field(feature, "feature").cast(pa.int64()) for name, feature in matches.items()}

@@ -97,8 +97,8 @@ def _features(ratings: Path) -> dict[str, Features]:
     find_files(folder, "coat", [FEATURES], REMEDY)
     features = {}
     for role, size in SIZES.items():
-        with reading(place := folder / f"{role}_features_map.txt", REMEDY):
-            names = tuple(place.read_text(encoding="utf-8").splitlines())
+        with reading(names_path := folder / f"{role}_features_map.txt", REMEDY):
+            names = tuple(names_path.read_text(encoding="utf-8").splitlines())
         values = _matrix(folder / f"{role}_features.ascii", (size, len(names)))
         features[f"{role}_features"] = Features(names=names, values=values.astype(np.float32))
     return features

@@ -84,7 +84,7 @@ class Dataset:
     unbiased: Log | None = None
 
     def with_features(self, features: Wanted, ignore: Sequence[str] = ()) -> Dataset:
-        """The same with features in all logs; what the training log makes of ``"auto"`` holds for all."""
+        """Give all logs features; what the training log makes of ``"auto"`` holds for all."""
         train = self.train.with_features(features, ignore)
         assert train.features is not None
         declared = train.features.declared
@@ -127,12 +127,12 @@ def random_part(log: Log, share: float, seed: int = 0) -> NDArray[np.bool_]:
             hashed ^= hashed >> np.uint64(30)
             hashed *= np.uint64(0xBF58476D1CE4E5B9)
             hashed ^= hashed >> np.uint64(27)
-    part: NDArray[np.bool_] = hashed.astype(np.float64) < share * 2.0**64
-    return part
+    chosen: NDArray[np.bool_] = hashed.astype(np.float64) < share * 2.0**64
+    return chosen
 
 
 def with_unbiased_share(dataset: Dataset, share: float, seed: int = 0) -> Dataset:
-    """A random test log as two: a share of its pairs becomes ``unbiased``, the rest stays the test.
+    """Cut a random test log in two: a share of its pairs becomes ``unbiased``, the rest stays the test.
 
     Examples
     --------
@@ -152,8 +152,8 @@ def with_unbiased_share(dataset: Dataset, share: float, seed: int = 0) -> Datase
         )
     if dataset.unbiased is not None:
         raise ParameterError(f"{dataset.name} has an unbiased sample already", remedy="leave the share out")
-    part = random_part(dataset.test, share, seed)
-    sample, test = dataset.test.take(part), dataset.test.take(~part)
+    chosen = random_part(dataset.test, share, seed)
+    sample, test = dataset.test.take(chosen), dataset.test.take(~chosen)
     for log, what in ((sample, "sample"), (test, "test")):
         outcome = log.known_conversion() if log.n_clicks else np.empty(0)
         if not len(outcome) or outcome.min() == outcome.max():
@@ -163,7 +163,7 @@ def with_unbiased_share(dataset: Dataset, share: float, seed: int = 0) -> Datase
             )
     truth = {name: dict(of) for name, of in dataset.row_truth.items()}
     if "test" in truth:
-        truth["test"] = {name: values[~part] for name, values in truth["test"].items()}
+        truth["test"] = {name: values[~chosen] for name, values in truth["test"].items()}
     facts = {**dataset.facts, "unbiased_rows": len(sample), "unbiased_share": share}
     return replace(dataset, test=test, unbiased=sample, row_truth=truth, facts=facts)
 
@@ -176,7 +176,7 @@ def without_leaked_cells(train: Log, test: Log, protocol: Protocol) -> tuple[Log
     """
     # Pairs are listed once in the space "matrix"; saying so spares NumPy two passes over a large log.
     leaked = np.isin(train.cell_of(test), train.cell[train.clicked], assume_unique=True)
-    found = int(leaked.sum())
+    count = int(leaked.sum())
     if protocol == "honest":
         judged = test.click == 1
         if (leaked | ~judged).all():
@@ -187,8 +187,8 @@ def without_leaked_cells(train: Log, test: Log, protocol: Protocol) -> tuple[Log
         test = test.take(~leaked)
     return test, {
         "protocol": protocol,
-        "leaked_cells_found": found,
-        "leaked_cells_dropped": found if protocol == "honest" else 0,
+        "leaked_cells_found": count,
+        "leaked_cells_dropped": count if protocol == "honest" else 0,
     }
 
 
@@ -221,16 +221,16 @@ def find_files(
 
 
 @contextmanager
-def reading(place: object, remedy: str = "") -> Iterator[None]:
+def reading(source: object, remedy: str = "") -> Iterator[None]:
     """Raise what goes wrong with a file as an error that names it, with ``remedy`` if there is one."""
     try:
         yield
     except DataError as error:
-        where = ", ".join(filter(None, (str(place), error.where)))
+        where = ", ".join(filter(None, (str(source), error.where)))
         raise DataError(error.problem, where=where, remedy=remedy or error.remedy) from error
     except (pa.ArrowException, OSError, ValueError) as error:
         said = str(error).partition("\n")[0].partition("; use")[0]
-        raise DataError(f"cannot be read: {said}", where=str(place), remedy=remedy) from error
+        raise DataError(f"cannot be read: {said}", where=str(source), remedy=remedy) from error
 
 
 def csv_blocks(
@@ -315,8 +315,8 @@ def logs_of(
             ids = pa.chunked_array(chunks).unique().to_numpy(zero_copy_only=False)
             columns[f"{role}s"] = Vocabulary.of(ids, name=columns[role])
     logs: list[Log] = []
-    for table, place in zip(tables, places, strict=True):
-        with reading(place):
+    for table, source in zip(tables, places, strict=True):
+        with reading(source):
             logs.append(Log.from_frame(table, features=features, **columns))
         described = logs[0].features
         features = None if described is None else described.declared

@@ -146,11 +146,11 @@ def files(
     facts: dict[str, Any] = {"protocol": protocol, "leaked_cells_found": 0, "leaked_cells_dropped": 0}
     facts |= {"unseen_rows_dropped": 0, "features_left_out": absent, "unclicked_conversions": repaired}
     facts["unclicked"] = asked.unclicked
-    for role, each in sources.items():
+    for role, held_out in sources.items():
         if asked.conversion is None:
             remedy = "name their column with conversion="
             raise ParameterError(f"a {role} log needs conversions", remedy=remedy)
-        log, repaired = resolve_unclicked(_held_out(each, train, asked), asked.unclicked)
+        log, repaired = resolve_unclicked(_held_out(held_out, train, asked), asked.unclicked)
         facts["unclicked_conversions"] += repaired
         with reading(under(root, places[role] or "")):
             if asked.unseen == "drop":
@@ -245,11 +245,11 @@ def _seen_rows(log: Log, train: Log) -> Log:
             "no row has a user and an item of the training log",
             remedy="check that both logs use the same ids",
         )
-    kept = log.take(seen)
-    features = kept.features
+    rest = log.take(seen)
+    features = rest.features
     if features is not None:
         features = features.recoded("user", log.users.encode(train.users.ids, unseen="nan"))
         features = features.recoded("item", log.items.encode(train.items.ids, unseen="nan"))
     return replace(
-        kept, user=user[seen], item=item[seen], users=train.users, items=train.items, features=features
+        rest, user=user[seen], item=item[seen], users=train.users, items=train.items, features=features
     )

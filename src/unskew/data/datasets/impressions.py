@@ -207,8 +207,8 @@ def write_world(
             drawn = [world.chunk(chunk) for chunk in chunks]
             for kind in kinds:
                 tables = [log_table(world, rows) if kind == "log" else truth_table(rows) for rows in drawn]
-                place = target / kind / f"part-{number:05d}-of-{files:05d}.parquet"
-                _write(place, pa.concat_tables(tables), world.chunk_rows)
+                path = target / kind / f"part-{number:05d}-of-{files:05d}.parquet"
+                _write(path, pa.concat_tables(tables), world.chunk_rows)
             tracker.advance(sum(len(rows["user"]) for rows in drawn))
         if test_rows:
             shown = world.random(test_rows)
@@ -221,5 +221,5 @@ def write_world(
     return {"rows": world.n_rows, "files": files, "bytes": size}
 
 
-def _write(place: Path, table: Any, rows: int) -> None:
-    pq.write_table(table, place, row_group_size=rows, compression="lz4")
+def _write(path: Path, table: Any, rows: int) -> None:
+    pq.write_table(table, path, row_group_size=rows, compression="lz4")
