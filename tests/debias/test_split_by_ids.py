@@ -7,7 +7,7 @@ import pytest
 
 import unskew as us
 from unskew.data.splitting import SplitBy
-from unskew.training.held_out import Split, split_clicks
+from unskew.training.held_out import BY_PAIR, Split, split_parts
 
 SEEDS = (3, 8)
 
@@ -48,7 +48,7 @@ def pairs_of(log, rows):
 def test_a_share_of_the_clicks_is_held_out_and_no_pair_is_on_both_sides(log, model):
     share = round(0.2 * log.n_clicks)
     for seed, rows in zip(SEEDS, model.validation_rows(log), strict=True):
-        training, held = split_clicks(log, seed, share)
+        training, held = split_parts(log, seed, share, BY_PAIR, (0,))[0]
         assert len(held) == share
         assert len(training) == log.n_clicks - share
         assert log.click[rows].all()
@@ -94,7 +94,7 @@ def test_members_hold_out_parts_of_their_own(log, kind):
     for seed, rows in zip(SEEDS, lines, strict=True):
         assert len(np.unique(rows)) == rows.size
         for part, own in enumerate(rows):
-            training, held = split_clicks(log, seed, share, by, part)
+            training, held = split_parts(log, seed, share, by, (part,))[part]
             assert len(training) == log.n_clicks - share
             assert np.isin(log.clicked[held], own).mean() > 0.5
             trained = log.clicked[training]
@@ -115,7 +115,7 @@ def test_a_part_has_whole_users_and_never_fewer_clicks_than_are_held_out():
         lines = split.rows(log, (seed,))
         assert lines.shape[1] >= share
         for part, rows in enumerate(lines):
-            training, held = split_clicks(log, seed, share, by, part)
+            training, held = split_parts(log, seed, share, by, (part,))[part]
             assert set(log.clicked[held]) <= set(rows) | set(
                 np.flatnonzero(np.isin(log.user, log.user[rows]))
             )

@@ -78,9 +78,10 @@ def test_by_user_no_user_is_on_both_sides():
 
 
 def us_split(log, replica, model):
-    from unskew.training.held_out import split_clicks
+    from unskew.training.held_out import split_parts
 
-    training, held = split_clicks(log, replica.seed, model.split_.held_out, model.split_.by, replica.part)
+    split, part = model.split_, replica.part
+    training, held = split_parts(log, replica.seed, split.held_out, split.by, (part,))[part]
     return log.clicked[training], log.clicked[held]
 
 

@@ -39,6 +39,7 @@ class Killing(Checkpoint):
         if dies and self.before:
             # Half of what is written to disk, as a kill leaves it.
             (self.folder / f".{name}.partial").write_bytes(b"half")
+            (self.folder / ".tmpAb12Cd").write_bytes(b"what safetensors was writing")
             raise KilledError
         written = super().write(name, facts, tensors)
         if dies:

@@ -194,7 +194,7 @@ class Observed:
     Parameters
     ----------
     parts
-        Which part of the clicks each replica holds out (:func:`~unskew.training.held_out.split_clicks`); by
+        Which part of the clicks each replica holds out (:func:`~unskew.training.held_out.split_parts`); by
         default the first.
     """
 

@@ -74,6 +74,7 @@ class Mlp(NamedTuple):
         return [each.shape[1] for each in self.weights] + [self.weights[-1].shape[2]]
 
 
+Tensors = list[Tensor]
 Masks = Sequence[Tensor]
 """Of the dropout in front of each layer, ``[R, B, width]``; none where there is no dropout."""
 
@@ -108,15 +109,15 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, user: Tensor, item: Tensor, masks: Masks, lazy: Any, *parameters: Tensor) -> Tensor:
         tower, logit = Mlp.of(parameters), torch.empty(user.shape)
-        activations = [torch.empty(*user.shape, width) for width in tower.widths]
+        inputs = [torch.empty(*user.shape, width) for width in tower.widths]
 
         def work(task: RowBlock) -> None:
-            own = [each[task.replica, task.rows] for each in activations]
+            own = [each[task.replica, task.rows] for each in inputs]
             _forward(task, user, item, masks, tower, own, logit[task.replica, task.rows])
 
         threads.for_each(work, _row_blocks(*user.shape))
         ctx.save_for_backward(user, item, *parameters)
-        ctx.kept, ctx.masks, ctx.lazy = activations, masks, lazy
+        ctx.kept, ctx.masks, ctx.lazy = inputs, masks, lazy
         return logit
 
     @staticmethod
@@ -137,8 +138,8 @@ def _predict(user: Tensor, item: Tensor, parameters: tuple[Tensor, ...], masks: 
 
     def work(task: RowBlock) -> None:
         rows = len(user[task.replica, task.rows])
-        activations = [torch.empty(rows, width) for width in tower.widths]
-        _forward(task, user, item, masks, tower, activations, logit[task.replica, task.rows])
+        inputs = [torch.empty(rows, width) for width in tower.widths]
+        _forward(task, user, item, masks, tower, inputs, logit[task.replica, task.rows])
 
     threads.for_each(work, tasks)
     return logit
@@ -149,7 +150,7 @@ def _gradients(
     codes: tuple[Tensor, Tensor],
     masks: Masks,
     parameters: Sequence[Tensor],
-    activations: list[Tensor],
+    inputs: Tensors,
     lazy: tuple[Sink | None, Sink | None],
 ) -> list[Tensor | None]:
     """Return the gradients of the parameters, in their order; those of a table's rows go to ``lazy``."""
@@ -174,7 +175,7 @@ def _gradients(
     found_at = torch.stack([*codes, *places], 1)
 
     def work(task: RowBlock) -> None:
-        own_kept = [each[task.replica, task.rows] for each in activations]
+        own_kept = [each[task.replica, task.rows] for each in inputs]
         _backward(task, grad, found_at, masks, tower, own_kept, grads[task.part])
 
     threads.for_each(work, tasks)
@@ -204,50 +205,38 @@ def _mask(masks: Masks, layer: int, task: RowBlock) -> Any:
 
 
 def _forward(
-    task: RowBlock,
-    user: Tensor,
-    item: Tensor,
-    masks: Masks,
-    tower: Mlp,
-    activations: list[Tensor],
-    logit: Tensor,
+    task: RowBlock, user: Tensor, item: Tensor, masks: Masks, tower: Mlp, inputs: Tensors, logit: Tensor
 ) -> None:
     r, head, scores = task.replica, tower.head[task.replica, :, 0].numpy(), logit.numpy()
     neumf_loops.look_up(
         user[r, task.rows].numpy(), item[r, task.rows].numpy(),
         tower.users[r].numpy(), tower.items[r].numpy(),
         head[: tower.dim], np.float32(tower.head_bias[r, 0, 0]),
-        _mask(masks, 0, task), activations[0].numpy(), scores,
+        _mask(masks, 0, task), inputs[0].numpy(), scores,
     )  # fmt: skip
     for layer, (weight, bias) in enumerate(zip(tower.weights, tower.biases, strict=True), start=1):
-        torch.addmm(bias[r], activations[layer - 1], weight[r], out=activations[layer])
+        torch.addmm(bias[r], inputs[layer - 1], weight[r], out=inputs[layer])
         if layer < len(tower.weights):
-            neumf_loops.relu_and_drop(activations[layer].numpy(), _mask(masks, layer, task))
-    neumf_loops.relu_and_read(activations[-1].numpy(), head[tower.dim :], scores)
+            neumf_loops.relu_and_drop(inputs[layer].numpy(), _mask(masks, layer, task))
+    neumf_loops.relu_and_read(inputs[-1].numpy(), head[tower.dim :], scores)
 
 
 def _backward(
-    task: RowBlock,
-    grad: Tensor,
-    codes: Tensor,
-    masks: Masks,
-    tower: Mlp,
-    activations: list[Tensor],
-    grads: Mlp,
+    task: RowBlock, grad: Tensor, codes: Tensor, masks: Masks, tower: Mlp, inputs: Tensors, grads: Mlp
 ) -> None:
     r = task.replica
     g, head, d_head = grad[r, task.rows].numpy(), tower.head[r, :, 0].numpy(), grads.head[r, :, 0].numpy()
-    z = torch.empty_like(activations[-1])
+    z = torch.empty_like(inputs[-1])
     neumf_loops.head_gradient(
-        g, activations[-1].numpy(), head[tower.dim :], z.numpy(),
+        g, inputs[-1].numpy(), head[tower.dim :], z.numpy(),
         d_head[tower.dim :], grads.head_bias[r, 0].numpy(), grads.biases[-1][r, 0].numpy(),
     )  # fmt: skip
     for layer in range(len(tower.weights) - 1, -1, -1):
-        torch.mm(activations[layer].t(), z, out=grads.weights[layer][r])
+        torch.mm(inputs[layer].t(), z, out=grads.weights[layer][r])
         z = torch.mm(z, tower.weights[layer][r].t())
         if layer > 0:
             d_bias = grads.biases[layer - 1][r, 0].numpy()
-            neumf_loops.gate(z.numpy(), activations[layer].numpy(), _mask(masks, layer, task), d_bias)
+            neumf_loops.gate(z.numpy(), inputs[layer].numpy(), _mask(masks, layer, task), d_bias)
     neumf_loops.scatter(
         g, z.numpy(), codes[r, :, task.rows].numpy(),
         tower.users[r].numpy(), tower.items[r].numpy(), head[: tower.dim], _mask(masks, 0, task),

@@ -107,14 +107,6 @@ Ends = tuple[int, ...]
 """The greatest key of each part of the clicks, one after the other."""
 
 
-def split_clicks(
-    log: Log, seed: int, held_out: int, by: SplitBy = BY_PAIR, part: int = 0
-) -> tuple[Positions, Positions]:
-    """Return positions in O that train (one order of a seed's own), and those that are held out: one part of
-    the clicks, of those of :func:`split_parts`."""
-    return split_parts(log, seed, held_out, by, (part,))[part]
-
-
 def split_parts(
     log: Log, seed: int, held_out: int, by: SplitBy, parts: Sequence[int], ends: Ends = ()
 ) -> dict[int, tuple[Positions, Positions]]:

@@ -127,6 +127,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: str | None 
     path.chmod(mode)
 
 
+def is_partial(name: str) -> bool:
+    """Return whether a file was being written: by us, or by safetensors, which calls it ``.tmp…``."""
+    return name.endswith(PARTIAL) or name.startswith(".tmp")
+
+
 class DamagedStateError(Exception):
     """A state that is not what was written; its text says in what way."""
 
