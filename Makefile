@@ -28,7 +28,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e .
+	$(PIP) -e '.[torch,fast]'
 	touch $@
 
 # One call installs the library too: a second one would build and resolve all of it again.
@@ -41,10 +41,10 @@ $(VENV)/.collected: | $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 0 --collect-only > $(VENV)/collected.txt || { cat $(VENV)/collected.txt; exit 1; }
 	touch $@
 
-install: $(VENV)/.installed  ## the library and the command line, into .venv
+install: $(VENV)/.installed  ## the library with networks, and the command line, into .venv
 
 demo: $(VENV)/.installed  ## a synthetic world from log to report, about a minute
-	$(BIN)/unskew run --data synthetic $(DEMO_WORLD) --crossfit 3 --propensity-epochs 30 \
+	$(BIN)/unskew run --data synthetic $(DEMO_WORLD) --method ips --learner neumf --crossfit 3 --propensity-epochs 30 \
 		--out runs/demo --overwrite
 
 lint: $(VENV)/.installed-test  ## ruff, and the budgets of packages

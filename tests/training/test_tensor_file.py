@@ -7,7 +7,7 @@ import stat
 import torch
 from safetensors.torch import load_file
 
-from unskew.training.state import write_tensors
+from unskew.training.tensor_files import write_tensors
 
 
 def test_views_numbers_and_empty_tensors_of_every_type_are_written_whole(tmp_path):

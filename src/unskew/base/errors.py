@@ -53,6 +53,10 @@ class NotFittedError(UnskewError, AttributeError):
     """Something was asked of an estimator before ``fit``."""
 
 
+class MissingPackageError(UnskewError, ImportError):
+    """A package of an extra is not installed."""
+
+
 class TrainingError(UnskewError):
     """Training failed: a loss became NaN, the data cannot be split, a device is missing."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor, torch
 from unskew.debias.ips import ips
 from unskew.debias.method import Batch, Counted, Debiaser, Loss, Pass, Setting, Stage, Step, clicks, within
 from unskew.debias.naive import naive

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor, torch
 from unskew.debias.imputation import FormName, Hosted, ImputationForm, dr_correction, form_of, imputed_error
 from unskew.debias.method import Batch, Setting, evaluating, within
 from unskew.training.means import OnBoth, OnRows, PerModel, Space

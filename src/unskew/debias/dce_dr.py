@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from unskew.base.estimator import require
-from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor, torch
 from unskew.debias.imputation import JointLearning
 from unskew.debias.ips import ips
 from unskew.debias.method import Batch, ClicksAndCells, Counted, Pass, Plan, Setting, Step, clicks, within

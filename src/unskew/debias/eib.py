@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from unskew.base.estimator import require
-from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor, torch
 from unskew.debias.dr import dr
 from unskew.debias.imputation import FormName, ImputationForm, JointLearning
 from unskew.debias.method import Batch, Counted, Plan, Setting

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from unskew.base.lazy_torch import Tensor
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor
 from unskew.debias.dr import dr
 from unskew.debias.dr_jl import dr_jl_imputation
 from unskew.debias.esmm import MultiTask, esmm

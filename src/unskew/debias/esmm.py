@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor, torch
 from unskew.debias.ips import Errors
 from unskew.debias.method import Batch, Setting
 from unskew.debias.towers import Tasks, WithTower, click_loss

@@ -11,14 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from unskew.base import processes
 from unskew.base.errors import ParameterError
 from unskew.base.estimator import plain_params
 from unskew.base.progress import Progress
 from unskew.base.seeds import Replica, stream
+from unskew.base.tensors import Tensor, torch
 from unskew.data import Log, require_log
 from unskew.data.digest import digest_of
 from unskew.data.splitting import SplitBy

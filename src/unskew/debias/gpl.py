@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor, torch
 from unskew.debias.imputation import Copy, imputed_error
 from unskew.debias.method import Batch, ClicksAndCells, Pass, Setting, Stage, Step, within
 from unskew.debias.towers import OwnPropensity, Tasks, click_loss

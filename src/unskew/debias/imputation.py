@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from unskew.base.estimator import require, require_choice
-from unskew.base.lazy_torch import Tensor, torch
+from unskew.base.tensors import Tensor, torch
 from unskew.debias.method import (
     Batch,
     ClicksAndCells,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unskew.base.lazy_torch import Tensor
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor
 from unskew.debias.dr import dr
 from unskew.debias.imputation import JointLearning, imputation_loss
 from unskew.debias.kb_ips import Balanced

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor, torch
 from unskew.debias.method import Batch, Debiaser, Setting, Step, evaluating, within
 from unskew.training.means import OnRows, PerModel, cross_entropy
 

@@ -23,9 +23,9 @@ from unskew.base.estimator import (
     require_share,
     require_types,
 )
-from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.progress import SILENT, Progress
 from unskew.base.seeds import Replica, as_seeds, replicas_of, stream
+from unskew.base.tensors import Tensor, require_torch, torch
 from unskew.calibration.recalibration import NONE, Recalibration, require_kind
 from unskew.data import Encoders, Log, Rows, Schema, require_log
 from unskew.data.checks import require_both_clicks
@@ -573,7 +573,9 @@ class Debiaser(Estimator):
 
     def _check(self) -> None:
         require_types(self)
-        if isinstance(self.learner, TableLearner):
+        if not isinstance(self.learner, TableLearner):
+            require_torch(f"the network {self.learner.name}")
+        else:
             self.learner.check()
             require(
                 self.with_tables is not None,

@@ -8,10 +8,9 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from unskew.base.tensors import Tensor, torch
 from unskew.data import Log, Rows
 from unskew.data.splitting import SplitBy
 from unskew.learners import Network

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from unskew.base.lazy_torch import Tensor
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor
 from unskew.debias.ips import IPS
 from unskew.debias.method import Batch, Setting
 from unskew.training.means import OnRows, PerModel, Space, cross_entropy

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor, torch
 from unskew.debias.dr_jl import dr_jl_imputation
 from unskew.debias.imputation import imputed_error
 from unskew.debias.method import Batch, Debiaser, Setting, State, Step, within

@@ -8,12 +8,11 @@ from itertools import count, pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from unskew.base import processes
 from unskew.base.errors import ParameterError, RunFolderError
 from unskew.base.files import CONFIG
 from unskew.base.registry import METHODS
+from unskew.base.tensors import Tensor
 from unskew.calibration.recalibration import Recalibration
 from unskew.data.splitting import SplitBy
 from unskew.debias.method import Debiaser
@@ -29,7 +28,7 @@ from unskew.training.saved import (
     write_config,
     write_inputs,
 )
-from unskew.training.state import write_tensors
+from unskew.training.tensor_files import write_tensors
 
 WEIGHTS = "model.safetensors"
 RECALIBRATION = "recalibration.json"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unskew.base.estimator import require, require_choice
-from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor, torch
 from unskew.debias.imputation import FormName, Hosted, ImputationForm, form_of
 from unskew.debias.method import Batch, Setting, State
 from unskew.training.means import OnRows

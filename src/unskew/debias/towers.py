@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.base.estimator import require_choice
-from unskew.base.lazy_torch import Tensor, torch
+from unskew.base.tensors import Tensor, torch
 from unskew.calibration import Platt
 from unskew.data import Log
 from unskew.debias.imputation import JointLearning

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unskew.base.errors import DataError
-from unskew.base.lazy_torch import Tensor, torch
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor, torch
 from unskew.data import Log
 from unskew.debias.method import Batch, Debiaser, Setting, State, within
 from unskew.training.means import OnRows, PerModel, Space, cross_entropy

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from unskew.base.seeds import Replica
+from unskew.base.tensors import Tensor, torch
 from unskew.debias.setting import Batch, Observed, Setting
 from unskew.learners.fitted import FittedLearners
 from unskew.learners.learner import Errors, TableLearner

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
-from torch import Tensor, nn
-
 from unskew.base.estimator import require, require_at_least, require_choice
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.learners.layers import (
     Initialiser,
     ReplicaEmbedding,

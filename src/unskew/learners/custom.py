@@ -6,12 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import torch
-from torch import Tensor, nn
-from torch.func import functional_call, vmap
-from torch.nn.modules.dropout import _DropoutNd
-
 from unskew.base.estimator import require
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.data import Rows
 from unskew.learners.network import Blueprint, Embedded, Network, NetworkLearner
 from unskew.learners.noise import Noise
@@ -108,7 +104,7 @@ class CustomNetwork(Network):
 
     def at_once(self, user: Tensor, item: Tensor) -> Tensor:
         """As one call for all copies: faster on a GPU."""
-        logit: Tensor = vmap(self._one, randomness="different")(tuple(self.stacked), user, item)
+        logit: Tensor = torch.func.vmap(self._one, randomness="different")(tuple(self.stacked), user, item)
         return logit
 
     def one_by_one(self, user: Tensor, item: Tensor) -> Tensor:
@@ -124,7 +120,7 @@ class CustomNetwork(Network):
 
     def _one(self, parameters: tuple[Tensor, ...], user: Tensor, item: Tensor) -> Tensor:
         state: dict[str, Any] = dict(zip(self._names, parameters, strict=True))
-        logit: Tensor = functional_call(self._pattern[0], state, (user, item))
+        logit: Tensor = torch.func.functional_call(self._pattern[0], state, (user, item))
         require(
             logit.shape == user.shape,
             f"a custom module must give one logit per pair, {list(user.shape)}, not {list(logit.shape)}",
@@ -136,5 +132,5 @@ class CustomNetwork(Network):
         return [
             (name, module)
             for name, module in self._pattern[0].named_modules()
-            if isinstance(module, _DropoutNd) and module.p > 0.0
+            if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0.0
         ]

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor, nn
-
 from unskew.base.estimator import require
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.data import Rows
 from unskew.learners.fields import (
     DROP,

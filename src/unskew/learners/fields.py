@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
-import torch
-from torch import Tensor, nn
-
 from unskew.base.estimator import require, require_at_least, require_in
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.data import Field, Rows, Schema
 from unskew.learners.layers import (
     Initialiser,

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.special import logit
-from torch import Tensor
 
 from unskew.base.errors import DataError
+from unskew.base.tensors import Tensor, torch
 from unskew.data import Rows, Schema
 from unskew.learners.learner import TableLearner
 from unskew.learners.network import Embedded, Network

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from unskew.base.errors import UnskewError
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.data import Rows, Schema
 from unskew.learners.blend import Blend
 from unskew.learners.encoded import BOTH, COUNTED, FIRST, Pair

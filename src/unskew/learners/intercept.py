@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from torch import Tensor, nn
-
+from unskew.base.tensors import Tensor, nn
 from unskew.data import Rows
 from unskew.learners.layers import ReplicaEmbedding, replicated, zeros
 from unskew.learners.network import Blueprint, Embedded, Network, NetworkLearner

@@ -10,9 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.data import Field
 from unskew.learners.noise import Noise
 from unskew.learners.tables import LazyRows, gathered, look_up

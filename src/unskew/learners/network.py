@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor, nn
-
 from unskew.base.estimator import require_types
 from unskew.base.seeds import stream
+from unskew.base.tensors import Tensor, nn, require_torch, torch
 from unskew.data import Rows, Schema
 from unskew.learners.layers import ReplicaDropout, Undrawn
 from unskew.learners.learner import TOWER, Learner
@@ -131,6 +129,7 @@ class NetworkLearner(Learner):
             seconds to draw. Those of the built-in layers are then NaN.
         """
         require_types(self)
+        require_torch(f"the network {self.name}")
         schema = schema if self.reads_features else schema.ids
         make = torch.Generator if drawn else Undrawn
         generators = [make().manual_seed(stream(seed, "weights")) for seed in seeds]

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor, nn
-
+from unskew.base.compiled import numba_is_installed
 from unskew.base.estimator import require, require_at_least, require_in
 from unskew.base.registry import register
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.data import Rows
 from unskew.learners.layers import (
     ReplicaDropout,
@@ -76,7 +75,7 @@ class _NeuMFNetwork(Network):
         self.tower = nn.ModuleDict({name: _Tower(spec, plan) for name in plan.towers})
 
     def forward(self, rows: Rows, tower: str | None = None) -> Float[Tensor, "R B"]:
-        if not self.fusible:
+        if not self.fusible or not numba_is_installed():
             return super().forward(rows, tower)
         weight, chosen = self.user.weight, self.tower[tower or self.towers[0]]
         if weight.is_cuda or weight.dtype != torch.float32 or torch.onnx.is_in_onnx_export():

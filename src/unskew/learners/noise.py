@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+from unskew.base.compiled import numba_is_installed
+from unskew.base.tensors import Tensor, torch
 
 _UINT16 = 1 << 16
 _MIX = (0x7FEB352D, 0x846CA68B - (1 << 32))
@@ -54,7 +54,7 @@ class Noise:
 
     def keep_mask(self, shape: Sequence[int], rate: float, dtype: torch.dtype) -> Tensor:
         """Return a mask ``[R, B, …]`` of 0 and 1/(1 − rate): zero with probability ``rate``, to 1/65,536."""
-        if self.device.type == "cpu":
+        if self.device.type == "cpu" and numba_is_installed():
             from unskew.kernels.masks import keep_mask
 
             return keep_mask(shape, self._seed, self.next_calls(1), rate).to(dtype)

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-from torch import Tensor
+from unskew.base.tensors import Tensor, torch
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

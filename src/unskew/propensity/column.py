@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch.nn import Module
-
 from unskew.base.errors import DataError, UnskewError
 from unskew.base.progress import Progress
+from unskew.base.tensors import nn, torch
 from unskew.data import Log, Rows, Schema
 from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.given import column_of, require_probabilities
@@ -83,12 +81,12 @@ class ColumnPropensity(BasePropensity):
         score = torch.as_tensor(self._column(log))[None]
         return Rows(**{name: rows[name] for name in rows}, **{SCORE: score})
 
-    def _untrained(self, schema: Schema) -> Module:
+    def _untrained(self, schema: Schema) -> nn.Module:
         raise UnskewError(
             "propensities of a column cannot be saved: the column has them", remedy="save the log with it"
         )
 
-    def _scorer_of(self, trained: Module) -> Scorer:
+    def _scorer_of(self, trained: nn.Module) -> Scorer:
         raise NotImplementedError
 
 

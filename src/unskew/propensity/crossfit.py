@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require
 from unskew.base.seeds import stream
+from unskew.base.tensors import Tensor, torch
 from unskew.calibration import Calibrator, Multicalibrated
 from unskew.data import Rows
 from unskew.metrics import CalibrationSketch
@@ -234,7 +233,7 @@ class DealtCells:
         has_clicks = (clicks * (self.roles == role)).sum(1) > 0
         if role == OUT and design.folds:
             # Calibrator and figures are made from several folds together, so one may lack clicks.
-            has_clicks = has_clicks.view(len(self._clicks), -1).sum(1) > 1
+            has_clicks = has_clicks.reshape(len(self._clicks), -1).sum(1) > 1
             has_clicks &= self.population.n_clicks >= design.folds
         if not bool(has_clicks.all()):
             raise DataError(

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-import torch
-from torch.nn import Module
 
 from unskew.base.errors import DataError, NotFittedError, ParameterError
 from unskew.base.estimator import require_above, require_in
 from unskew.base.progress import SILENT, Progress
 from unskew.base.registry import register
 from unskew.base.seeds import stream
+from unskew.base.tensors import nn, torch
 from unskew.data import Log, Rows, Schema
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
 from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, room_for
@@ -183,10 +182,10 @@ class NaiveBayesPropensity(BasePropensity):
             )
         super().use_log(log)
 
-    def _untrained(self, schema: Schema) -> Module:
+    def _untrained(self, schema: Schema) -> nn.Module:
         return room_for(self.replicas_, density=(), by_conversion=(2,))
 
-    def _scorer_of(self, trained: Module) -> Scorer:
+    def _scorer_of(self, trained: nn.Module) -> Scorer:
         return PerReplica.of(trained.state_dict(), BayesModel, reads="conversion")
 
 

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from scipy.special import expit, logit
-from torch import Tensor
-from torch.nn import Module
 
 from unskew.base import processes
 from unskew.base.estimator import (
@@ -22,6 +19,7 @@ from unskew.base.estimator import (
 )
 from unskew.base.progress import Progress
 from unskew.base.seeds import stream
+from unskew.base.tensors import Tensor, nn, require_torch, torch
 from unskew.data import Log, Rows, Schema
 from unskew.learners import Learner, Network, NeuMF, TableLearner
 from unskew.learners.fitted import FittedLearners, restored, state_of
@@ -222,7 +220,9 @@ class Propensity(BasePropensity):
         super()._check()
         require_types(self)
         self.method().check()
-        if isinstance(self.learner, TableLearner):
+        if not isinstance(self.learner, TableLearner):
+            require_torch(f"the network {self.learner.name}")
+        else:
             self.learner.check()
             require(
                 self.uncertainty is None and self.label_smoothing == 0.0,
@@ -261,7 +261,7 @@ class Propensity(BasePropensity):
     def _networks(self, schema: Schema, seeds: Sequence[int], *, drawn: bool = True) -> Network:
         return self.trained_learner().build(schema, seeds, drawn=drawn)
 
-    def _scorer_of(self, trained: Module) -> NetworkStack:
+    def _scorer_of(self, trained: nn.Module) -> NetworkStack:
         assert isinstance(trained, Network)
         return NetworkStack(trained.to_device(self.device_), self.method(), self.offset_)
 

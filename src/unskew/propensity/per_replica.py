@@ -7,15 +7,13 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import expit, logit
-from torch import Tensor
-from torch.nn import Module
 
 from unskew.base import processes
 from unskew.base.progress import Progress
 from unskew.base.seeds import stream
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.data import Rows
 from unskew.propensity.crossfit import (
     OUT,
@@ -284,9 +282,9 @@ def _recorded(
     return model
 
 
-def room_for(replicas: int, **shapes: tuple[int, ...]) -> Module:
+def room_for(replicas: int, **shapes: tuple[int, ...]) -> nn.Module:
     """Return tensors to be filled with the numbers of so many models, each of these shapes."""
-    module = Module()
+    module = nn.Module()
     for name, shape in {**shapes, "offset": ()}.items():
         module.register_buffer(name, torch.empty((replicas, *shape), dtype=torch.float64))
     return module

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from torch.nn import Module
 
 from unskew.base.estimator import require_above
 from unskew.base.progress import Progress
 from unskew.base.registry import register
+from unskew.base.tensors import nn
 from unskew.data import Schema
 from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, TrainingCells, room_for
@@ -152,10 +152,10 @@ class PopularityPropensity(BasePropensity):
             mean = float((user[self.log_.user] * item[self.log_.item]).mean())
         return ProductModel(rates.density / mean, user, item)
 
-    def _untrained(self, schema: Schema) -> Module:
+    def _untrained(self, schema: Schema) -> nn.Module:
         return room_for(self.replicas_, constant=(), user=(schema.user.size,), item=(schema.item.size,))
 
-    def _scorer_of(self, trained: Module) -> Scorer:
+    def _scorer_of(self, trained: nn.Module) -> Scorer:
         return PerReplica.of(trained.state_dict(), ProductModel)
 
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit, logit
-from torch.nn import Module
 
 from unskew.base.columns import number_column
 from unskew.base.errors import DataError, ParameterError
@@ -20,6 +18,7 @@ from unskew.base.estimator import require, require_above
 from unskew.base.plain_text import listed
 from unskew.base.progress import Progress
 from unskew.base.registry import register
+from unskew.base.tensors import nn, torch
 from unskew.data import Log, Rows, Schema
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
 from unskew.propensity.likelihood import Inputs, Likelihood, LogitModel, scaled, with_ones
@@ -212,14 +211,14 @@ class PositionPropensity(BasePropensity):
         assert isinstance(self.scorer_, PerReplica)
         return self.scorer_.models  # type: ignore[return-value]
 
-    def _untrained(self, schema: Schema) -> Module:
+    def _untrained(self, schema: Schema) -> nn.Module:
         left, right = (schema.user.size, self.columns_), (schema.item.size, self.columns_)
         places = (self.places_,)
         return room_for(
             self.replicas_, intercept=(), left=left, right=right, examination=places, positions=places
         )
 
-    def _scorer_of(self, trained: Module) -> Scorer:
+    def _scorer_of(self, trained: nn.Module) -> Scorer:
         return PerReplica.of(trained.state_dict(), PositionModel, reads=FIELD)
 
 

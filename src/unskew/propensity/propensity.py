@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import Module
 
 from unskew.base.columns import is_frame
 from unskew.base.errors import NotFittedError
@@ -25,6 +22,7 @@ from unskew.base.estimator import Estimator, plain_params, require, require_choi
 from unskew.base.notebook import Figures
 from unskew.base.progress import SILENT, Progress
 from unskew.base.seeds import as_seeds
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.calibration import AutoCalibrator, Calibrator
 from unskew.data import Encoders, Log, Rows, Schema, Space, require_log
 from unskew.data.checks import require_both_clicks, require_unknown_propensities
@@ -165,11 +163,11 @@ class BasePropensity(Estimator, ABC):
         """Fit the models of all replicas on their training cells (``cells_``)."""
 
     @abstractmethod
-    def _untrained(self, schema: Schema) -> Module:
+    def _untrained(self, schema: Schema) -> nn.Module:
         """Return room for the tensors of the models of all replicas."""
 
     @abstractmethod
-    def _scorer_of(self, trained: Module) -> Scorer:
+    def _scorer_of(self, trained: nn.Module) -> Scorer:
         """Return the models from such tensors, filled with those of a saved folder."""
 
     def fit(

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from unskew.base.columns import frame_of
 from unskew.base.errors import DataError
+from unskew.base.tensors import torch
 from unskew.calibration import Calibrator, Multicalibrated
 from unskew.data import Block, Encoders, Log, Rows
 from unskew.data.described import NO_ROWS

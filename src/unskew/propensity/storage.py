@@ -24,7 +24,7 @@ from unskew.training.saved import (
     write_config,
     write_inputs,
 )
-from unskew.training.state import write_tensors
+from unskew.training.tensor_files import write_tensors
 
 WEIGHTS = "propensity.safetensors"
 CALIBRATORS = "calibrator.json"

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from unskew.base.errors import ParameterError
 from unskew.base.estimator import Estimator, require, require_above, require_at_least, require_choice
+from unskew.base.tensors import Tensor, torch
 from unskew.learners import Learner, Network, NetworkLearner
 from unskew.learners.batch_ensemble import BatchEnsemble
 from unskew.learners.network import DropoutLayers

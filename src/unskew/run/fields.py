@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from unskew.audit.segments import NORMAL_95, Segment, ValueCodes, corrected, segment_cells, segments_of
 from unskew.base.estimator import require
 from unskew.base.seeds import stream
+from unskew.base.tensors import torch
 from unskew.data import Log, Rows, Schema, require_log
 from unskew.data.values import MISSING, Numbers, Values
 from unskew.debias import Debiaser

@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from unskew.base.tensors import Tensor, torch
 from unskew.data import Log
 from unskew.debias import Debiaser, Setting
 from unskew.debias.evaluation import evaluate

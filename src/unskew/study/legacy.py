@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
-
+from unskew.base.tensors import Tensor, torch
 from unskew.debias import Debiaser, losses
 from unskew.debias.dr_v2 import DRV2
 from unskew.debias.imputation import JointLearning, SquaredPseudoLabel

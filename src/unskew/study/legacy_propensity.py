@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
-import torch
-from torch import Tensor
-
 from unskew.base.estimator import require
+from unskew.base.tensors import Tensor, torch
 from unskew.data import Rows
 from unskew.learners import Network
 from unskew.propensity import DualFocal, Propensity, Uncertainty, make_uncertainty

@@ -25,10 +25,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import torch
-from torch import Tensor, nn
-from torch.optim.adam import adam
-
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.learners.layers import ReplicaEmbedding, tables_of
 from unskew.training.state import Stateful, copy_back, restore, tensors_of, under
 
@@ -269,6 +266,8 @@ class Adam:
                 step = torch.zeros((), dtype=torch.float32, device=weight.device)
                 self._moments[number] = _Moments(torch.zeros_like(weight), torch.zeros_like(weight), step)
         moments = [self._moments[number] for number in numbers]
+        from torch.optim.adam import adam
+
         adam(
             list[Tensor](parameters),
             [weight.grad for weight in parameters if weight.grad is not None],

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from unskew import __version__
 from unskew.base import processes
 from unskew.base.errors import CheckpointWarning, RunFolderError
 from unskew.base.estimator import require
 from unskew.base.files import LEFT_BY_SYSTEMS, RUN, Lock
+from unskew.base.tensors import Tensor, torch
 from unskew.data.splitting import parse_duration
 from unskew.training.state import DamagedStateError, SavedState, is_partial, read_state, write_state
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 
-import torch
-
 from unskew.base import processes
 from unskew.base.errors import ParameterError
+from unskew.base.tensors import torch
 
 
 def resolve_device(name: str | torch.device) -> torch.device:

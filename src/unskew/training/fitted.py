@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import expit, logit, stdtrit
 
 from unskew.base.estimator import require
 from unskew.base.seeds import Replica
+from unskew.base.tensors import torch
 from unskew.calibration.recalibration import Judged, Recalibration, recalibration
 from unskew.data import Encoders, Log, Rows
 from unskew.data.vocabulary import Vocabulary

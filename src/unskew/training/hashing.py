@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from unskew.base.tensors import Tensor, torch
 
 if TYPE_CHECKING:
     from jaxtyping import Int

@@ -13,13 +13,12 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import bdtr
-from torch import Tensor
 
 from unskew.base.errors import DataError, HeldOutWarning
 from unskew.base.seeds import Replica, stream
+from unskew.base.tensors import Tensor, torch
 from unskew.data import Log, Rows
 from unskew.data.splitting import SplitBy
 from unskew.learners import Network

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from unskew.base.tensors import Tensor, torch
 from unskew.data import Rows
 from unskew.learners.network import DropoutLayers, Network
 from unskew.training import hashing

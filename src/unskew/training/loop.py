@@ -8,12 +8,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 
-import torch
-from torch import Tensor, nn
-
 from unskew.base.errors import TrainingError
 from unskew.base.estimator import require_at_least, require_schedule
 from unskew.base.progress import Tracker
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.learners.layers import release, settle
 from unskew.training.adam import Adam
 from unskew.training.checkpoint import Call, checkpoint_in_effect

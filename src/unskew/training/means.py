@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from unskew.base.errors import ParameterError
-from unskew.base.lazy_torch import Tensor, torch
+from unskew.base.tensors import Tensor, torch
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
-import torch
 
 from unskew.base.errors import TrainingError
+from unskew.base.tensors import torch
 from unskew.data import Schema
 from unskew.learners.layers import ReplicaEmbedding, tables_of
 from unskew.training.adam import is_lazy

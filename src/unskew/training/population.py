@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from unskew.base.tensors import Tensor, torch
 from unskew.data import Log, Rows, Space
 from unskew.data.vocabulary import Vocabulary
 from unskew.training import hashing

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from unskew.base.columns import column_of, frame_of, is_frame, require_same_length
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require_choice
+from unskew.base.tensors import Tensor, torch
 from unskew.data import Block, Encoders, Log, Rows, require_log
 from unskew.data.described import NO_ROWS, ROWS_REMEDY
 from unskew.data.encoder import ROLES

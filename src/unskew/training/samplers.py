@@ -12,9 +12,7 @@ from functools import partial
 from itertools import cycle, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import torch
-from torch import Tensor
-
+from unskew.base.tensors import Tensor, torch
 from unskew.data import Rows
 from unskew.training import hashing
 from unskew.training.population import Population, Slots

@@ -15,18 +15,14 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
-from torch import Tensor
-from torch.nn import Module
 
 from unskew import __version__
 from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.base.estimator import Estimator, require, require_types
 from unskew.base.files import CONFIG, FEATURES, RUN, SCHEMA, heal, whole_folder
 from unskew.base.manifest import MANIFEST, faults, write_manifest
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.base.toml_text import to_toml
 from unskew.calibration import make_calibrator
 from unskew.data import Block, Encoders, Schema
@@ -34,7 +30,7 @@ from unskew.data.distinct import TEXT, as_arrow
 from unskew.data.schema import Role
 from unskew.data.vocabulary import Vocabulary
 from unskew.learners import make_learner
-from unskew.training.state import write_tensors
+from unskew.training.tensor_files import TensorFileError, read_tensors, shapes_of, write_tensors
 
 IDS_AT_ONCE = 1 << 16
 IDS_BUFFER_BYTES = 1 << 20
@@ -155,8 +151,8 @@ class SavedFolder:
         """Return the tensors of a safetensors file whose names start with a prefix, without it."""
         path = self._path(name)
         try:
-            everything = load_file(path)
-        except (SafetensorError, OSError) as error:
+            everything = read_tensors(path)
+        except (TensorFileError, OSError) as error:
             raise self.damaged(name, error) from error
         return {key[len(prefix) :]: value for key, value in everything.items() if key.startswith(prefix)}
 
@@ -217,7 +213,7 @@ class SavedFolder:
             if not inside.all() or not np.isfinite(block.numbers).all():
                 raise self.damaged(FEATURES, f"{role} features are out of range")
 
-    def check_shapes(self, build: Callable[[Schema], Mapping[str, Module]], name: str) -> None:
+    def check_shapes(self, build: Callable[[Schema], Mapping[str, nn.Module]], name: str) -> None:
         """Raise an error where a file of weights has other shapes than the config and the schema ask for.
 
         Only what the files declare is looked at, so that a wrong size takes no memory: ``build`` makes the
@@ -231,9 +227,8 @@ class SavedFolder:
             reason = str(error).splitlines()[0]
             raise self.damaged(CONFIG, f"no network is of such sizes: {reason}") from error
         try:
-            with safe_open(self._path(name), "pt") as file:
-                shapes = {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
+            shapes = shapes_of(self._path(name))
+        except (TensorFileError, OSError) as error:
             raise self.damaged(name, error) from error
         for prefix, network in networks.items():
             for key, weight in network.state_dict().items():
@@ -245,7 +240,7 @@ class SavedFolder:
         if actual != wanted:
             raise self.damaged(name, f"{key} has shape {actual}, where {CONFIG} and the ids ask for {wanted}")
 
-    def fill(self, network: Module, name: str, prefix: str) -> None:
+    def fill(self, network: nn.Module, name: str, prefix: str) -> None:
         """Put saved weights into a network that has exactly these, all of them finite."""
         saved, wanted = self.tensors(name, prefix), network.state_dict()
         if not getattr(network, "has_shapes", True):

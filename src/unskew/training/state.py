@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
-from torch import Tensor, nn
-
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.data.digest import digest_of
 from unskew.learners.noise import Noise
+from unskew.training.tensor_files import read_tensors, text_about, write_tensors
 
 PARTIAL = ".partial"
 """The end of the name of a file that is being written."""
-
-HEADER = "state"
-"""The entry of a file's metadata with facts and digest."""
 
 
 class Stateful(Protocol):
@@ -110,26 +103,9 @@ class RandomState:
                 torch.cuda.set_rng_state(tensors[str(number)].clone(), number - 1)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: str | None = None) -> None:
-    """Write a file of tensors that whoever may read a new file may read."""
-    path.touch()
-    mode = path.stat().st_mode
-    arrays = {name: each.detach().contiguous().cpu().numpy() for name, each in tensors.items()}
-    try:
-        save_file(arrays, path, None if header is None else {HEADER: header})
-    except SafetensorError as error:
-        # It says what the system said in words.
-        number = re.search(r"os error (\d+)", str(error))
-        if number is None:
-            raise
-        code = int(number[1])
-        raise OSError(code, os.strerror(code), str(path)) from error
-    path.chmod(mode)
-
-
 def is_partial(name: str) -> bool:
-    """Return whether a file was being written: by us, or by safetensors, which calls it ``.tmp…``."""
-    return name.endswith(PARTIAL) or name.startswith(".tmp")
+    """Return whether a file was being written."""
+    return name.endswith(PARTIAL)
 
 
 class DamagedStateError(Exception):
@@ -164,11 +140,10 @@ def write_state(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tens
 def read_state(path: Path) -> SavedState:
     """Return a state as it was written; :class:`DamagedStateError` if it is not."""
     try:
-        with safe_open(path, "pt") as file:
-            header = json.loads((file.metadata() or {})[HEADER])
-            state = SavedState(header["facts"], {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-            whole = state.digest == header["digest"]
-    except (OSError, SafetensorError, ValueError, LookupError, TypeError, RecursionError) as error:
+        header = json.loads(text_about(path))
+        state = SavedState(header["facts"], read_tensors(path))
+        whole = state.digest == header["digest"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise DamagedStateError(f"{path.name} cannot be read") from error
     if not whole:
         raise DamagedStateError(f"{path.name} was changed")

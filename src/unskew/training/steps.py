@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
 from unskew.base.errors import TrainingError
+from unskew.base.tensors import Tensor, torch
 from unskew.training.adam import Adam
 from unskew.training.samplers import Sample, Sampler
 

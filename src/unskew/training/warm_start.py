@@ -11,14 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from unskew.base.errors import ParameterError
 from unskew.base.estimator import plain_params
 from unskew.base.plain_text import listed
 from unskew.base.seeds import Replica
+from unskew.base.tensors import Tensor, torch
 from unskew.data import Encoders, Field, Log, Schema
 from unskew.data.digest import digest_of
 from unskew.data.distinct import ValueIndex, as_arrow
