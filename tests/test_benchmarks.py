@@ -49,20 +49,15 @@ def test_a_table_is_put_between_its_marks(benchmark, tmp_path):
     assert page.read_text() == f"a\n<!-- benchmark: x -->\n\n{made}\n\n<!-- end of benchmark -->\nb\n"
 
 
-def test_the_battery_is_judged_drawn_and_found_again(benchmark, tmp_path, monkeypatch):
+def test_the_battery_judges_what_auto_ships_against_the_naive_ensemble(benchmark):
     battery = benchmark("battery")
-    options = ["--out", str(tmp_path), "--world", "tiny", "--small", "--seeds", "2", "--members", "2"]
-    options += ["--method", "ips", "--learner", "mf", "--epochs", "2", "--device", "cpu"]
-    found = battery.run(tmp_path, battery.parsed(options))
-    assert set(found["worlds"]["tiny"]["methods"]) == {
-        "naive, one network", "naive", "naive, other λ", "ips", "ips, other λ", "auto", "auto, no sample",
-    }  # fmt: skip
-    assert "| auto, no sample | " in (tmp_path / "battery.md").read_text(encoding="utf-8")
-    assert (tmp_path / "battery.svg").read_text(encoding="utf-8").startswith("<svg")
-    monkeypatch.setattr(battery.Candidate, "make", None)
-    assert battery.run(tmp_path, battery.parsed(options)) == found
-    with pytest.raises(SystemExit, match="other settings"):
-        battery.run(tmp_path, battery.parsed([*options, "--small", "--epochs", "3"]))
+    found = battery.run(battery.parsed(["--world", "tiny", "--small", "--epochs", "2"]))
+    world = found["tiny"]
+    assert set(world["shipped"]) == {"naive ensemble", "auto, no sample", "auto, 5 % sample"}
+    assert world["shipped"]["naive ensemble"]["ahead"] == 0.0
+    assert world["shipped"]["auto, no sample"]["models"] == 10
+    assert max(world["candidates"].values()) == world["candidates"][world["best"]]
+    assert "worlds won" in battery.page(found)
 
 
 def test_what_is_timed_trains(benchmark):

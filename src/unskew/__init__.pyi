@@ -48,7 +48,6 @@ from unskew.offpolicy import compare as compare
 from unskew.offpolicy import compare_run as compare_run
 from unskew.offpolicy import off_policy_estimates as off_policy_estimates
 from unskew.offpolicy import plan_random as plan_random
-from unskew.offpolicy.auto import Auto as Auto
 from unskew.propensity import BatchEnsembleMembers as BatchEnsembleMembers
 from unskew.propensity import ColumnPropensity as ColumnPropensity
 from unskew.propensity import DeepEnsemble as DeepEnsemble

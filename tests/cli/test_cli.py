@@ -20,7 +20,7 @@ import unskew as us
 from unskew.base.manifest import FOR_PEOPLE
 from unskew.cli import main
 
-QUICK = ["--learner", "mf", "--seeds", "2", "--crossfit", "2", "--propensity-epochs", "2"]
+QUICK = ["--method", "ips", "--learner", "mf", "--seeds", "2", "--crossfit", "2", "--propensity-epochs", "2"]
 COLUMNS = ["--user", "who", "--item", "what", "--click", "seen", "--conversion", "bought"]
 
 

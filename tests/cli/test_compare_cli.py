@@ -12,7 +12,7 @@ import pytest
 import unskew as us
 from unskew.cli import main
 
-QUICK = ["--learner", "mf", "--seeds", "2", "--propensity-epochs", "2", "--device", "cpu"]
+QUICK = ["--method", "ips", "--learner", "mf", "--seeds", "2", "--propensity-epochs", "2", "--device", "cpu"]
 
 
 def quick_run(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Path:

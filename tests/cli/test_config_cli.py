@@ -121,7 +121,7 @@ def test_a_bad_file_is_one_line(here, capsys, text, words):
     ],
 )
 def test_a_bad_parameter_is_one_line(here, capsys, key, words):
-    assert main(["run", "--set", key]) == 2
+    assert main(["run", "--method", "ips", "--set", key]) == 2
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
@@ -145,7 +145,7 @@ class TestParameters:
             "method.patience": "none",
         }
         parts = {"calibrator": "platt", "uncertainty": "deep-ensemble"}
-        config = us.Config(**world, **parts, seeds=1, parameters=given)
+        config = us.Config(**world, **parts, method="ips", seeds=1, parameters=given)
         result = us.run(config)
         assert (result.propensity.epochs, result.models["ips"].epochs, result.models["naive"].epochs) == (
             2,

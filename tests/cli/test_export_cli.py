@@ -16,7 +16,18 @@ from unskew.cli import main
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
-QUICK = ["--learner", "mf", "--seeds", "2", "--propensity-epochs", "2", "--calibrator", "platt"]
+QUICK = [
+    "--method",
+    "ips",
+    "--learner",
+    "mf",
+    "--seeds",
+    "2",
+    "--propensity-epochs",
+    "2",
+    "--calibrator",
+    "platt",
+]
 
 
 def make_run(folder, *arguments: str):

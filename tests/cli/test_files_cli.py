@@ -15,7 +15,7 @@ import unskew as us
 from unskew.cli import main
 from unskew.data.files import PACKINGS
 
-QUICK = ["--learner", "mf", "--seeds", "1", "--crossfit", "2", "--propensity-epochs", "1"]
+QUICK = ["--method", "ips", "--learner", "mf", "--seeds", "1", "--crossfit", "2", "--propensity-epochs", "1"]
 
 
 @pytest.fixture(scope="module")

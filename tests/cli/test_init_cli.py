@@ -73,10 +73,9 @@ def test_a_run_needs_files_alone_and_says_what_it_guessed(here, capsys, undrawn,
     said = capsys.readouterr().out
     for role, column in (("user", "UID"), ("item", "product_id"), ("conversion", "purchase")):
         assert f"· {role} is column '{column}'" in said
-    folder = here / "runs" / "clicks-ips"
+    folder = here / "runs" / "clicks-auto"
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert set(metrics["collapsed"]) >= {"naive", "ips"}
-    assert "ips_raw" not in metrics["collapsed"]
+    assert set(metrics["collapsed"]) >= {"naive", "auto"}
     saved = tomllib.loads((folder / "config.toml").read_text())["run"]
     assert saved["data"]["user"] == "UID"
     assert (saved["evaluation"]["seeds"], saved["propensity"]["crossfit"]) == (1, 2)

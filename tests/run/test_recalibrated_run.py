@@ -15,6 +15,7 @@ SMALL = {"n_users": 80, "n_items": 60, "density": 0.15, "bias": 1.2}
 def results():
     config = us.Config(
         options=SMALL,
+        method="ips",
         propensity="popularity",
         learner="mf",
         crossfit=2,

@@ -21,7 +21,7 @@ from unskew.report.plots.methods import metric_charts
 from unskew.run import result as run_result
 
 WORLD = {"options": {"n_users": 60, "n_items": 40, "density": 0.15}, "learner": "mf", "crossfit": 2}
-SMALL = {**WORLD, "propensity": "mf"}
+SMALL = {**WORLD, "propensity": "mf", "method": "ips"}
 PROPENSITY = {
     "ece",
     "ece_floor",
@@ -75,10 +75,23 @@ def folder(result, tmp_path, drawn):
 
 def test_python_gives_exactly_what_the_command_gives(tmp_path, capsys):
     world = ["--option", "n_users=40", "--option", "n_items=30", "--option", "density=0.2"]
-    small = ["--learner", "mf", "--crossfit", "2", "--seeds", "2", "--propensity-epochs", "3"]
+    small = [
+        "--method",
+        "ips",
+        "--learner",
+        "mf",
+        "--crossfit",
+        "2",
+        "--seeds",
+        "2",
+        "--propensity-epochs",
+        "3",
+    ]
     assert main(["run", *world, *small, "--device", "cpu", "--out", str(tmp_path / "command")]) == 0
     options = {"n_users": 40, "n_items": 30, "density": 0.2}
-    config = us.Config(options=options, learner="mf", crossfit=2, seeds=2, propensity_epochs=3, device="cpu")
+    config = us.Config(
+        options=options, method="ips", learner="mf", crossfit=2, seeds=2, propensity_epochs=3, device="cpu"
+    )
     result = us.run(config)
     result.save(tmp_path / "python")
     ours, theirs = (
@@ -220,7 +233,7 @@ class TestMetrics:
 
 class TestPropensity:
     def test_the_default_is_chosen_on_held_out_clicks_and_told(self):
-        result = us.run(us.Config(**WORLD, seeds=2))
+        result = us.run(us.Config(**WORLD, method="ips", seeds=2))
         told = result.metrics["propensity_by"]
         figures = {each["name"]: each["nll"] for each in told["candidates"]}
         assert told["asked"] == "auto"
@@ -267,7 +280,7 @@ def test_the_paper_protocol_labels_every_choice_and_keeps_leaked_cells():
 
 
 def test_one_seed_has_no_deviation_and_is_not_compared():
-    told = us.run(us.Config(**SMALL, seeds=1, propensity_epochs=1, method="naive")).metrics
+    told = us.run(us.Config(**{**SMALL, "method": "naive"}, seeds=1, propensity_epochs=1)).metrics
     assert set(told["methods"]) == {"naive"}
     assert told["methods"]["naive"]["auc"]["std"] is None
     assert told["comparison"] == {}
@@ -295,6 +308,7 @@ def test_files_without_a_test_log_give_propensities_and_models(space, tmp_path, 
     config = us.Config(
         data="files",
         options={**options, "space": space},
+        method="ips",
         learner="mf",
         crossfit=2,
         seeds=1,

@@ -93,7 +93,7 @@ RUN = FolderKind(
     keys=frozenset({"unskew", "format"}),
     files=frozenset({CONFIG, SCHEMA, FEATURES, ROW_FEATURES, MODEL_CARD, MANIFEST})
     | {"model.safetensors", "propensity.safetensors", "calibrator.json", "users.parquet", "items.parquet"}
-    | {"propensities.parquet", "metrics.json", "report.html", "overview.svg"},
+    | {"propensities.parquet", "metrics.json", "report.html", "overview.svg", "recalibration.json"},
 )
 
 AUDIT = FolderKind(

@@ -521,14 +521,17 @@ class Debiaser(Estimator):
             p = np.stack([of_seeds[seed].mean(axis=0) for seed, of_seeds in enumerate(each)])
         else:
             p = np.ones(rows.shape)
-        self.recalibration_ = fitted.map_of(log, rows, self._of_held_out(log), p, self.recalibrate)
+        self.recalibration_ = fitted.map_of(log, rows, self.predict_held_out(log), p, self.recalibrate)
 
     def _held_out_rows(self, log: Log) -> NDArray[np.int64]:
         """As :meth:`validation_rows`, all lines of a seed in one: ``[seeds, n]``."""
         return self.validation_rows(log).reshape(len(self.seeds_), -1)
 
-    def _of_held_out(self, log: Log) -> NDArray[np.float64]:
-        """Predictions of these rows by what held them out ``[seeds, n]``, before any recalibration."""
+    def predict_held_out(self, log: Log) -> NDArray[np.float64]:
+        """Predict the clicks of the training log that chose an epoch ``[seeds, n]``, by what held them out.
+
+        They are those of :meth:`validation_rows`, all lines of a seed in one; before any recalibration.
+        """
         lines = self.validation_rows(log)
         rows = self.reader().of_log(log.take(lines.ravel())).rows
         return fitted.of_own_lines(self.without_recalibration(), rows, len(lines))
@@ -568,7 +571,7 @@ class Debiaser(Estimator):
         rows = self._held_out_rows(log)
         given = given_propensities(log, propensity, self.seeds_, self.p_min).clicked
         p = np.take_along_axis(given, np.searchsorted(log.clicked, rows), axis=1)
-        self.recalibration_ = fitted.map_of(log, rows, self._of_held_out(log), p, by)
+        self.recalibration_ = fitted.map_of(log, rows, self.predict_held_out(log), p, by)
         return self
 
     def _check(self) -> None:
@@ -748,6 +751,10 @@ class Debiaser(Estimator):
         """The same ``[seeds · members, n]`` by each member, also of models beside it."""
         return fitted.of_replicas(self, rows)
 
+    def _columns(self) -> tuple[str, ...]:
+        """Return the features that a fitted model reads."""
+        return () if self.encoders_ is None else tuple(each.feature.name for each in self.encoders_.encoders)
+
     def with_beside(self, *others: Debiaser) -> Self:
         """This model with others of the same log and seeds beside it: the mean logit of their ensembles.
 
@@ -761,8 +768,7 @@ class Debiaser(Estimator):
             other._require_fitted("networks_")
             require(
                 self.seeds_ == other.seeds_
-                and self.reads_features == other.reads_features
-                and self.fields == other.fields
+                and self._columns() == other._columns()
                 and self.split_ == other.split_
                 and self.users_.same_as(other.users_)
                 and self.items_.same_as(other.items_),
@@ -770,11 +776,8 @@ class Debiaser(Estimator):
                 " held-out clicks",
                 "fit both alike: seeds, members, validation_share and validation_by too",
             )
-        together: tuple[Debiaser, ...] = (self, *others)
-        for each in together:
-            require(
-                not each.beside_, f"{each.name} has a model beside it already", "give models as fit left them"
-            )
+        mixed = self.beside_ or any(other.beside_ for other in others)
+        require(not mixed, "one of them has a model beside it already", "give models as fit left them")
         model = self.without_recalibration()
         model.beside_ = tuple(other.without_recalibration() for other in others)
         return model

@@ -123,7 +123,7 @@ def render_run_report(
             if of["worst_values"]
         ],
         search=search_table(searched) if searched else None,
-        searched={"rows": None, "cross_validated": None, "cross_validated_error": None} | dict(searched),
+        searched={"rows": None, "advantage": None, "advantage_error": None} | dict(searched),
         settings=settings_of(config),
         facts=[(name.replace("_", " "), value) for name, value in settings_of(data)],
     )
@@ -163,7 +163,7 @@ def _pictures(
         "methods": metric_charts(methods, rails) if methods else [],
         "differences": difference_charts(filled(metrics.get("comparison")), methods) if methods else [],
         "truth": [estimates_chart(truth)] if truth.get("estimates") else [],
-        "search": [search_chart(searched)] if searched.get("judged") else [],
+        "search": [search_chart(searched)] if searched.get("rows") else [],
         "fields": fields_charts({title: of["importance"] for title, of in _fields(metrics).items()}),
         "learning": learning_figures(histories),
     }

@@ -141,28 +141,21 @@ def values_table(values: Sequence[Mapping[str, Any]], title: str = "") -> Table:
 
 
 def search_table(search: Mapping[str, Any]) -> Table:
-    """Return every training of a search: its round, members, time, advantage, and what became of it."""
-    judged = {candidate["name"]: candidate for candidate in search.get("judged", ())}
-    last = max((tried["rung"] for tried in search.get("tried", ())), default=0)
-    shipped = search.get("shipped", [search["chosen"]])
+    """Return every training of a search: its members, time, advantage, and what became of it."""
+    shipped = search["shipped"]
     role = "shipped" if len(shipped) == 1 else f"in the mean of {len(shipped)} that is shipped"
-    rows = []
-    for tried in search.get("tried", ()):
-        of = judged.get(tried["name"], {}) if tried["rung"] == last else {}
-        end = tried["left_out"] or (role if tried["rung"] == last and tried["name"] in shipped else "")
-        if not end and of.get("rejected"):
-            end = "clearly worse"
-        ahead = [
-            Cell(number(value), value, f"± {number(error)}" if error is not None else "")
-            for value, error in (
-                (tried["advantage"], of.get("standard_error")),
-                (of.get("biased"), of.get("biased_error")),
-                (of.get("combined"), of.get("combined_error")),
-            )
-        ]
-        effort = (tried["rung"] + 1, tried["members"], tried["seconds"])
-        rows.append((tried["name"], *effort, *ahead[:2], of.get("weight"), ahead[2], end))
-    columns = ["candidate", "round", "members", "seconds", "by the sample", "by clicks"]
-    columns += ["weight of the sample", "together", "outcome"]
-    units = {"round": "count", "members": "count", "seconds": "fixed1", "weight of the sample": "fixed2"}
-    return Table("Advantages over the naive ensemble of the same round", columns, rows, units=units)
+    rows = [
+        (
+            *(tried["name"], tried["members"], tried["seconds"]),
+            Cell(number(tried["advantage"]), tried["advantage"], _plus_minus(tried["standard_error"])),
+            tried["left_out"] or role,
+        )
+        for tried in search["tried"]
+    ]
+    columns = ["candidate", "members", "seconds", "ahead by the sample", "outcome"]
+    units = {"members": "count", "seconds": "fixed1"}
+    return Table("Candidates, and how far they are ahead of the naive model", columns, rows, units=units)
+
+
+def _plus_minus(error: float | None) -> str:
+    return "" if error is None else f"± {number(error)}"

@@ -37,7 +37,7 @@ MOST_SEEDS, MOST_EPOCHS = 10_000, 100_000
 NO_METHOD = "none"
 """The method of a run that trains the propensity alone."""
 AUTO = "auto"
-"""The method of a run that a random sample chooses."""
+"""The method of a run that ships the mean of several, less those that a random sample rules out."""
 NO_PROPENSITY, CONSTANT, TRUE = "none", "constant", "true"
 UNTRAINED = (NO_PROPENSITY, CONSTANT, TRUE)
 """Kinds of propensities that are not trained."""
@@ -160,10 +160,11 @@ class ModelConfig(Settings):
     """The conversion model."""
 
     method: str | None = option(None)
-    """The debiaser (unskew methods lists them), auto (a random sample chooses), or none for the
-    propensity alone [ips; none for files without conversions]."""
+    """The debiaser (unskew methods lists them), auto (the mean of several, less those that a random sample
+    rules out), or none for the propensity alone [auto; ips with --from, --known-propensity or the paper's
+    protocol; none for files without conversions]."""
     learner: str | None = option(None, shown=False)
-    """The network; unskew methods lists them [neumf; dcn with --features]."""
+    """The network or learner; unskew methods lists them [neumf; dcn with --features; several with auto]."""
     members: int = option(1, shown=False, ge=1, le=1000)
     """Networks of each repetition, whose mean is the model."""
     recalibrate: str = option("none", shown=False)
@@ -356,7 +357,9 @@ class Config(Settings):
 
     def resolved(self) -> Config:
         """Return the configuration with the numbers and names that it leaves to its defaults."""
-        names: dict[str, Any] = {"method": self.method, "learner": self.learner, "seeds": len(self.seeds)}
+        names: dict[str, Any] = {"method": self.method, "seeds": len(self.seeds)}
+        if self.method != AUTO:
+            names["learner"] = self.learner
         if self.data.known_propensity is None and self.evaluation.protocol == "honest":
             names |= {"crossfit": self.crossfit or 0, "calibrator": self.calibrator}
         return self.changed(names)
@@ -392,7 +395,10 @@ class Config(Settings):
     @property
     def method(self) -> str:
         """The method."""
-        return self.model.method or "ips"
+        if self.model.method is not None:
+            return self.model.method
+        one = self.model.start is not None or self.data.known_propensity is not None
+        return "ips" if one or self.evaluation.protocol == "paper" else AUTO
 
     @property
     def learner(self) -> str:

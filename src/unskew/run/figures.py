@@ -20,9 +20,9 @@ from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.registry import CUTOFFS, metric
 from unskew.metrics.significance import holm, summarise, users_and_seeds
 from unskew.metrics.weights import Clip, resolve_clip
-from unskew.offpolicy.decision import BASELINE
 from unskew.propensity import Propensity
 from unskew.propensity.propensity import BasePropensity
+from unskew.run.decision import BASELINE
 from unskew.run.fields import field_calibration, field_importance
 from unskew.theory import truth_report
 

@@ -19,11 +19,11 @@ from unskew.data.datasets.dataset import with_unbiased_share
 from unskew.data.leaks import Leak, require_no_leaks
 from unskew.debias import Debiaser
 from unskew.debias.evaluation import Evaluation, evaluate
-from unskew.offpolicy.auto import Searched
-from unskew.offpolicy.decision import BASELINE
 from unskew.propensity import InSampleWarning, NaiveBayesPropensity, registered_name
 from unskew.propensity.propensity import BasePropensity
+from unskew.run.auto import Search, Searched, require_apart
 from unskew.run.config import AUTO, NO_METHOD, UNTRAINED, Config
+from unskew.run.decision import BASELINE
 from unskew.run.figures import (
     calibrated_by,
     collapsed_counts,
@@ -46,7 +46,6 @@ from unskew.run.propensities import (
 )
 from unskew.run.protocol import protocol_of
 from unskew.run.result import Result, main_key
-from unskew.run.search import require_apart, search_of_run
 from unskew.run.sizes import sized, sizes_label, sizes_of
 from unskew.run.split import mature_dataset, split_labels, validation_params
 from unskew.run.start import check_start, run_digest, start_figures
@@ -164,14 +163,13 @@ def _run(asked: Config, dataset: Dataset, progress: Progress, fit: Callable[...,
     if isinstance(found.model, NaiveBayesPropensity):
         # It looked at some of the test pairs.
         dataset = replace(dataset, test=found.model.unseen_)
-    searched: tuple[Searched, list[str]] | None = None
+    searched: Searched | None = None
     with warnings.catch_warnings():
         # Warned of once; the paper's protocol is in-sample on purpose, and says so in its labels.
         warnings.simplefilter("ignore", InSampleWarning)
         if config.method == AUTO:
-            everywhere = found.search is not None and found.search is found.model
-            searched = search_of_run(config, protocol, dataset, found.search, progress, everywhere=everywhere)
-            models = {BASELINE: searched[0].models[BASELINE], AUTO: searched[0].chosen}
+            searched = Search(config, protocol, dataset, found, progress).run()
+            models = {BASELINE: searched.naive, AUTO: searched.shipped}
         else:
             models = fit_models(config, protocol, dataset, found.kinds, starts, progress)
         recalibrate_models(config, models, log, found.weigh, dataset.unbiased)
@@ -201,7 +199,7 @@ def _metrics(
     found: RunPropensities,
     models: Mapping[str, Debiaser],
     evaluated: Mapping[str, Evaluation],
-    searched: tuple[Searched, list[str]] | None,
+    searched: Searched | None,
     leaks: list[Leak],
     sizes: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -217,8 +215,8 @@ def _metrics(
         "protocol": config.evaluation.protocol,
     }
     if searched is not None:
-        metrics["search"] = searched[0].to_dict()
-        labels += [*searched[1], searched[0].decision.sentence]
+        metrics["search"] = searched.to_dict()
+        labels.append(searched.decision.sentence)
     if dataset.test is not None and models:
         metrics |= metrics_on_test(models, evaluated, dataset.test)
     if config.model.start is not None:

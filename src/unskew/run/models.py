@@ -11,10 +11,10 @@ from unskew.data import Log
 from unskew.data.datasets import Dataset
 from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import require_shown_alone
-from unskew.learners import make_learner
-from unskew.offpolicy.decision import BASELINE
+from unskew.learners import Learner, make_learner
 from unskew.run.config import AUTO as AUTO_METHOD
 from unskew.run.config import NO_METHOD
+from unskew.run.decision import BASELINE
 from unskew.run.parameters import changed
 from unskew.run.protocol import Protocol
 from unskew.run.split import validation_params
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from unskew.run.config import Config
 
 
-def method_of(config: Config, protocol: Protocol, name: str, density: float) -> Debiaser:
+def method_of(
+    config: Config, protocol: Protocol, name: str, density: float, learner: Learner | None = None
+) -> Debiaser:
     """Return a method by name, untrained, with all that the configuration says of it."""
-    learner = changed(make_learner(config.learner), "learner", config.model.parameters)
+    if learner is None:
+        learner = changed(make_learner(config.learner), "learner", config.model.parameters)
     method = protocol.method(name, learner, density)
     evaluation = config.evaluation
     method.set_params(**validation_params(evaluation.split, evaluation.valid_from, config.data.time))

@@ -22,7 +22,6 @@ from unskew.debias import METHODS
 from unskew.learners import LEARNERS, make_learner
 from unskew.metrics import CalibrationSketch, weight_diagnostics
 from unskew.metrics.weights import resolve_clip
-from unskew.offpolicy.decision import BASELINE
 from unskew.propensity import (
     PROPENSITIES,
     ColumnPropensity,
@@ -37,6 +36,7 @@ from unskew.propensity.choice import MOST_WORK, Choice
 from unskew.propensity.given import warn_if_in_sample
 from unskew.propensity.propensity import BasePropensity
 from unskew.run.config import AUTO, CONSTANT, NO_METHOD, NO_PROPENSITY, TRUE, UNTRAINED
+from unskew.run.decision import BASELINE
 from unskew.run.figures import confounding_figures, spread_figures, truth_figures
 from unskew.run.models import method_of
 from unskew.run.parameters import changed

@@ -7,6 +7,7 @@ Logs of up to 2·10⁶ rows and 50,000 ids have the batches and widths of the pa
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from unskew.propensity import Propensity, names_network
 from unskew.propensity.choice import MOST_WORK
 from unskew.propensity.crossfit import AUTO_RATIO
 from unskew.propensity.per_replica import MOST_CELLS
+from unskew.run.auto import candidates_of, learners_of
 from unskew.run.config import AUTO, NO_METHOD
 from unskew.run.models import keys_of
 from unskew.run.parameters import changed
@@ -71,9 +73,6 @@ REPORT_SECONDS = 6.0
 
 SAID_SECONDS = 20.0
 """From which estimate on a run says how long it takes."""
-
-SEARCHED, FIRST_ROUND = 7, 2.0
-"""Models that a search trains, about, and how often with one member before the better half has all."""
 
 
 def batch_size(rows: int, largest: int = LARGEST_BATCH) -> int:
@@ -168,30 +167,32 @@ def estimated_seconds(config: Config, log: Log) -> float:
     device, folds, members = resolve_device(config.compute.device), config.crossfit or 1, config.model.members
     protocol, asked = protocol_of(config), config.propensity.kind
     start, of_processor = time.perf_counter(), time.process_time()
-    plain, trainings = REPORT_SECONDS, {}
+    plain, learners = REPORT_SECONDS, {config.learner: learner}
+    trainings: list[tuple[str, str, int, int]] = []
     if config.method == AUTO:
-        rounds = FIRST_ROUND + (members if members > 1 else 0)
-        trainings["method"] = 2 * log.n_clicks, round(SEARCHED * rounds)
+        learners |= learners_of(config, log)
+        models_of = Counter(each.learner for each in candidates_of(log, learners_of(config, log)))
+        trainings += [("method", name, 2 * log.n_clicks, n * members) for name, n in models_of.items()]
     elif config.method != NO_METHOD:
         reads = 2 if METHODS[config.method].needs_full_space else 1
         models = len(keys_of(config, dict.fromkeys(kinds_of(config, protocol, log))))
-        trainings["method"] = reads * log.n_clicks, models * members
+        trainings.append(("method", config.learner, reads * log.n_clicks, models * members))
     if asked == "auto" and log.known_propensity is None and not own_tower(config, protocol):
         tables = (name for name in candidates_of_run(config, log) if not names_network(name))
         plain += cells_of_fold(config, log) * folds * sum(table_seconds(name, log) for name in tables)
     if trains_network(config, log) and (asked != "auto" or may_try_network(config, log)):
-        trainings["propensity"] = cells_of_fold(config, log), folds
+        trainings.append(("propensity", config.learner, cells_of_fold(config, log), folds))
     seconds = 0.0
-    for part, (rows, networks) in trainings.items():
+    for part, name, rows, networks in trainings:
         size, patience, checks = (
             config.model.parameters.get(f"{part}.{name}", usual)
             for name, usual in (("batch_size", SMALLEST_BATCH), ("patience", PATIENCE), ("checks", 1))
         )
         replicas = networks * len(config.seeds)
-        if isinstance(learner, TableLearner):
-            plain += table_seconds(config.learner, log) * rows * replicas
+        if isinstance(learners[name], TableLearner):
+            plain += table_seconds(name, log) * rows * replicas
             continue
-        one = seconds_of_row(learner, log, min(replicas, MOST_TIMED), size, device)
+        one = seconds_of_row(learners[name], log, min(replicas, MOST_TIMED), size, device)
         steps = max(rows / size / checks, 1.0)
         epochs = (1 + patience + min(STEPS_TO_FIT / steps, MOST_EPOCHS)) / checks
         seconds += one * rows * replicas * float(epochs)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 NOISE = 1.96
 """Half of an interval of 95 %, in standard errors."""
-SAMPLE, CLICKS = "calibrated", "raw"
-"""Series of what a random sample says of a candidate, and of what biased clicks say."""
 MOST_FIELDS, SEGMENTS_DRAWN = 15, 20
 """Fields that a chart shows, those that matter most, and segments of an audit."""
 
@@ -149,8 +147,8 @@ def estimates_chart(truth: Mapping[str, Any]) -> DotChart:
 
 
 def search_chart(search: Mapping[str, Any]) -> DotChart:
-    """Return a row for each candidate of ``auto``: how far it is ahead of the naive ensemble by sample and by
-    clicks; filled where that is beyond noise, or beyond what Γ allows.
+    """Return a row for each candidate of ``auto``: how far the sample puts it ahead of the naive model;
+    filled where that is beyond noise.
 
     Parameters
     ----------
@@ -158,23 +156,17 @@ def search_chart(search: Mapping[str, Any]) -> DotChart:
         ``"search"`` of ``metrics.json``.
     """
     rows = []
-    for each in search["judged"]:
-        dots = []
-        if each["combined"] is not None:
-            half = NOISE * each["combined_error"]
-            dots.append((SAMPLE, each["combined"], each["combined"] - half, each["combined"] + half))
-        if each["biased"] is not None:
-            dots.append((CLICKS, each["biased"], each["range_low"], each["range_high"]))
-        names = search.get("shipped", [search["chosen"]])
-        role = "shipped" if len(names) == 1 else "in the mean that is shipped"
-        name = f"{each['name']} ({role})" if each["name"] in names else each["name"]
-        drawn = tuple(
-            Dot(value, low, high, look=look, filled=low > 0 or high < 0) for look, value, low, high in dots
-        )
-        rows.append(DotRow(name, drawn, signed(dots[0][1]) if dots else ""))
-    label = f"{metric(search['criterion']).label} ahead of the {search['baseline']} ensemble"
-    keys = {SAMPLE: "random sample, helped by clicks (95 %)", CLICKS: "biased clicks alone (range over Γ)"}
-    return DotChart("Candidates", rows, label, rule=0.0, keys=keys)
+    role = "shipped" if len(search["shipped"]) == 1 else "in the mean that is shipped"
+    for tried in search["tried"]:
+        ahead, error = tried["advantage"], tried["standard_error"]
+        if ahead is None or error is None:
+            continue
+        low, high = ahead - NOISE * error, ahead + NOISE * error
+        name = f"{tried['name']} ({role})" if tried["name"] in search["shipped"] else tried["name"]
+        dot = Dot(ahead, low, high, filled=low > 0 or high < 0)
+        rows.append(DotRow(name, (dot,), signed(ahead)))
+    label = metric(search["criterion"]).label
+    return DotChart("Candidates", rows, f"{label} ahead of the naive model (random sample, 95 %)", rule=0.0)
 
 
 def fields_charts(importances: Mapping[str, Mapping[str, Any]]) -> list[DotChart]:
