@@ -511,3 +511,32 @@ def test_names_and_values_tell_what_whole_numbers_and_texts_are():
     notes = {line["name"]: line["note"] for line in log.schema_table()}
     assert "an id by its name" in notes["author_id"]
     assert "a number by its name" in notes["click_count"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_numbered_columns_of_one_prefix_are_the_vector_that_a_list_is(tmp_path, suffix):
+    random = np.random.default_rng(0)
+    numbers = random.normal(size=(60, 12)).round(6)
+    rows = {"user": np.arange(60) % 7, "item": np.arange(60) % 11, "click": np.arange(60) % 2}
+    columns = {f"emb_{place}": numbers[:, place] for place in range(12)}
+    # By their numbers, not by their names: emb_10 comes after emb_9.
+    wide = pa.table({**rows, **dict(sorted(columns.items()))})
+    path = tmp_path / f"log.{suffix}"
+    pa.csv.write_csv(wide, path) if suffix == "csv" else pq.write_table(wide, path)
+    listed = pa.table({**rows, "emb": [*numbers.tolist()]})
+    options = {"click": "click", "space": "impressions"}
+    expected = us.Log.from_frame(listed, features=[us.Vector("emb")], **options)
+    for log in (
+        us.read_log(path, features=["auto", us.Vector("emb_")], **options),
+        us.Log.from_frame(wide, features=[us.Vector("emb_")], **options),
+        us.Log.from_frame(wide, keep=columns, **options).with_features([us.Vector("emb_")]),
+    ):
+        assert kinds(log) == {"emb_": ("vector", "row")}
+        np.testing.assert_array_equal(log.encoded_rows().numbers, expected.encoded_rows().numbers)
+    conversion = np.arange(60) % 4 == 1
+    features = [us.Vector("emb_")]
+    log = us.Log.from_frame(
+        wide.append_column("conversion", pa.array(conversion)), features=features, **options
+    )
+    model = us.Naive(learner=us.DCN(dim=2), epochs=1).fit(log, device="cpu")
+    np.testing.assert_allclose(model.predict_frame_each(wide), model.predict_each(log), rtol=1e-6)

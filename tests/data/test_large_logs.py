@@ -18,6 +18,7 @@ import pytest
 
 import unskew as us
 from unskew.base.errors import DataError
+from unskew.base.files import Lock
 from unskew.data import arrays, cache, source, stream, two_passes
 from unskew.data.cache import clear_cache
 from unskew.data.log import Log
@@ -196,6 +197,20 @@ def test_without_a_cache_nothing_stays(
     assert isinstance(log.user, np.memmap)
     assert {*tmp_path.iterdir()} == before
     assert log.take(np.arange(10, 0, -1)).encoded_rows().codes.shape[0] == 10
+
+
+def test_temporary_folders_of_processes_that_were_killed_are_removed(folder: Path, large: Path) -> None:
+    large.mkdir()
+    names = ("unskew-dead", "unskew-alive", "unskew-new", "unskew-mine")
+    for name in names:
+        (large / name).mkdir()
+        (large / name / ("3.npy" if name != "unskew-mine" else "notes.txt")).touch()
+        os.utime(large / name, (1, 1) if name != "unskew-new" else None)
+    lock = Lock(large / "unskew-alive")
+    assert lock.take()
+    us.read_log(folder, **OPTIONS, cache=large)
+    assert {name for name in names if (large / name).is_dir()} == {*names} - {"unskew-dead"}
+    lock.close()
 
 
 def test_rare_ids_share_codes_by_a_hash_and_frequent_ones_have_their_own(folder: Path, large: Path) -> None:

@@ -12,9 +12,9 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,13 @@ LOG_NAME = re.compile(r"[0-9a-f]{32}(\.partial)?")
 
 NO_CACHE = "none"
 """In the place of a folder: large arrays lie in a temporary one, which is gone with the process."""
+
+TEMPORARY = "unskew-"
+"""How the name of a temporary folder begins."""
+ARRAY_NAME = re.compile(r"\d+\.npy")
+"""The name of a file in it: a folder that holds others is somebody else's."""
+SECONDS_TO_LOCK = 60.0
+"""A temporary folder that is younger may belong to a process that is about to lock it."""
 
 READ_BYTES = 1 << 22
 
@@ -89,109 +96,105 @@ def clear_cache(folder: str | Path | None = None) -> dict[Path, int]:
 
 @contextmanager
 def temporary_folder(cache: str | Path | None) -> Iterator[Callable[[int], Path]]:
-    """Give what makes a folder for large arrays, whose files are gone with the last array of them."""
-    made: list[Path] = []
+    """Give what makes a folder for large arrays, whose files are gone with the last array of them.
+
+    Those that processes left which were killed are removed.
+    """
+    parent = Path(tempfile.gettempdir()) if cache in (None, NO_CACHE) else cache_folder(cache)
+    _remove_dead(parent)
+    made: list[tuple[Path, Lock]] = []
 
     def make(size: int) -> Path:
-        parent = None if cache in (None, NO_CACHE) else cache_folder(cache)
-        made.append(Path(tempfile.mkdtemp(prefix="unskew-", dir=parent)))
-        return made[-1]
+        folder = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=parent))
+        made.append((folder, Lock(folder)))
+        made[-1][1].take()
+        return folder
 
     try:
         yield make
     finally:
-        for folder in made:
+        for folder, lock in made:
             shutil.rmtree(folder, ignore_errors=True)
+            lock.close()
+
+
+def _remove_dead(parent: Path) -> None:
+    """Remove temporary folders of arrays that no process holds, unless they were made this minute."""
+    for folder in parent.glob(f"{TEMPORARY}*"):
+        with suppress(OSError):
+            is_old = time.time() - folder.stat().st_mtime > SECONDS_TO_LOCK
+            if is_old and all(ARRAY_NAME.fullmatch(path.name) for path in folder.iterdir()):
+                lock = Lock(folder)
+                if lock.take():
+                    shutil.rmtree(folder, ignore_errors=True)
+                lock.close()
 
 
 def encoded_once(
-    source: Source, cache: str | Path | None, read_as: Any, encode: Callable[[Callable[[int], Path]], Log]
+    source: Source, cache: str | Path | None, read_as: str, encode: Callable[[Callable[[int], Path]], Log]
 ) -> Log:
     """Return the log of a source; large arrays of files are found in a cache, or written there.
 
     Parameters
     ----------
-    read_as, encode
-        As in :meth:`Cache.log`.
+    read_as
+        What else the log depends on, beside the bytes of the files.
+    encode
+        Encodes the log, given what makes the folder for large arrays.
     """
-    if cache != NO_CACHE and not source.is_frame and sum(size for _, size, _ in source.stamps()) > HELD_BYTES:
-        return Cache(cache_folder(cache)).log(source, read_as, encode)
-    with temporary_folder(cache) as make:
-        return encode(make)
+    if cache == NO_CACHE or source.is_frame or sum(size for _, size, _ in source.stamps()) <= HELD_BYTES:
+        with temporary_folder(cache) as make:
+            return encode(make)
+    folder, stamps = cache_folder(cache), source.stamps()
+    _remove_dead(folder)
+    partitions = [values for _, values in source.partitions.values()]
+    contents = _contents(folder, source)
+    key = digest_of(FORMAT, __version__, contents, [*source.partitions], partitions, read_as)[:32]
+    place, beside = folder / key, folder / f"{key}{PARTIAL}"
 
+    def make_beside(size: int) -> Path:
+        _trimmed(folder, CACHE_BYTES - size)
+        beside.mkdir(mode=0o700)
+        return beside
 
-@dataclass(frozen=True)
-class Cache:
-    """A folder of encoded logs.
-
-    Attributes
-    ----------
-    folder
-        Where they are.
-    """
-
-    folder: Path
-
-    def log(self, source: Source, read_as: Any, encode: Callable[[Callable[[int], Path]], Log]) -> Log:
-        """Return the log of files: the one that is there, or one that is encoded now.
-
-        Parameters
-        ----------
-        read_as
-            What else the log depends on, beside the bytes of the files; anything that prints as what it is.
-        encode
-            Encodes the log, given what makes the folder for large arrays.
-        """
-        stamps = source.stamps()
-        contents = self._contents(source)
-        partitions = [values for _, values in source.partitions.values()]
-        key = digest_of(FORMAT, __version__, contents, [*source.partitions], partitions, read_as)[:32]
-        place, beside = self.folder / key, self.folder / f"{key}{PARTIAL}"
-        with _locked(self.folder / f"{key}{LOCK}"):
-            if not (place / DESCRIPTION).is_file():
-                # What a process left there that was killed.
+    with _locked(folder / f"{key}{LOCK}"):
+        if not (place / DESCRIPTION).is_file():
+            # What a process left there that was killed.
+            shutil.rmtree(beside, ignore_errors=True)
+            try:
+                log = encode(make_beside)
+                if source.stamps() != stamps:
+                    raise DataError(
+                        "the files have changed while they were read",
+                        where=stamps[0][0],
+                        remedy="read them again once they no longer change",
+                    )
+                if not beside.is_dir():
+                    return log
+                _save(log, beside, digest_of("cached log", key))
+                del log
+                os.replace(beside, place)
+            finally:
                 shutil.rmtree(beside, ignore_errors=True)
+        os.utime(place / DESCRIPTION)
+        return _load(place)
 
-                def make(size: int) -> Path:
-                    _trimmed(self.folder, CACHE_BYTES - size)
-                    beside.mkdir(mode=0o700)
-                    return beside
 
-                try:
-                    log = encode(make)
-                    if source.stamps() != stamps:
-                        raise DataError(
-                            "the files have changed while they were read",
-                            where=stamps[0][0],
-                            remedy="read them again once they no longer change",
-                        )
-                    if not beside.is_dir():
-                        return log
-                    _save(log, beside, digest_of("cached log", key))
-                    del log
-                    os.replace(beside, place)
-                finally:
-                    shutil.rmtree(beside, ignore_errors=True)
-            os.utime(place / DESCRIPTION)
-            return _load(place)
-
-    def _contents(self, source: Source) -> list[str]:
-        """Return a digest of the bytes of each file; those of a file that is known are not read."""
-        index = self.folder / FILES
-        try:
-            known = json.loads(index.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            known = {}
-        found: dict[str, Any] = {}
-        for file, (name, size, changed) in zip(source.files, source.stamps(), strict=True):
-            before = known.get(name)
-            if changed is None or not isinstance(before, list) or before[:2] != [size, changed]:
-                found[name] = [size, changed, _digest_of_bytes(file)]
-            else:
-                found[name] = before
-        if any(known.get(name) != stamp for name, stamp in found.items()):
-            write_json(index, {**known, **found})
-        return [found[name][2] for name, _, _ in source.stamps()]
+def _contents(folder: Path, source: Source) -> list[str]:
+    """Return a digest of the bytes of each file; those of a file that is known are not read."""
+    index = folder / FILES
+    try:
+        known = json.loads(index.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = {}
+    now: dict[str, Any] = {}
+    for file, (name, size, changed) in zip(source.files, source.stamps(), strict=True):
+        before = known.get(name)
+        is_known = changed is not None and isinstance(before, list) and before[:2] == [size, changed]
+        now[name] = before if is_known else [size, changed, _digest_of_bytes(file)]
+    if any(known.get(name) != stamp for name, stamp in now.items()):
+        write_json(index, {**known, **now})
+    return [now[name][2] for name, _, _ in source.stamps()]
 
 
 def _trimmed(folder: Path, most: int) -> dict[Path, int]:

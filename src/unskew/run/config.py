@@ -117,6 +117,8 @@ class FeaturesConfig(Settings):
     """Columns to read as numbers, parted by commas."""
     bag: Names = option((), shown=False)
     """Columns of lists to read, parted by commas."""
+    vector: Names = option((), shown=False)
+    """Columns of vectors, or prefixes of numbered columns (emb_ is emb_0, emb_1, ...), parted by commas."""
     ignore: Names = option((), shown=False)
     """With --features auto: columns to leave out."""
     propensity: Names | None = option(None, flag="--propensity-features", shown=False)
@@ -129,10 +131,11 @@ class FeaturesConfig(Settings):
     @property
     def asked(self) -> dict[str, Any]:
         """The features that :func:`unskew.load` is asked for."""
-        if self.columns is None and not self.numeric and not self.bag:
+        if self.columns is None and not (self.numeric or self.bag or self.vector):
             return {}
         read: Any = "auto" if self.columns == ("auto",) else self.columns
-        found = {"features": read, "numeric": self.numeric, "bag": self.bag, "ignore": self.ignore}
+        found = {"features": read, "ignore": self.ignore}
+        found |= {name: getattr(self, name) for name in ("numeric", "bag", "vector")}
         return {name: value for name, value in found.items() if value}
 
 

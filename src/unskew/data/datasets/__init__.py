@@ -11,7 +11,7 @@ from unskew.base.errors import ParameterError
 from unskew.base.estimator import require_choice
 from unskew.base.progress import SILENT, Progress
 from unskew.base.registry import DATASETS
-from unskew.data import Bag, Number, Wanted
+from unskew.data import Bag, Feature, Number, Vector, Wanted
 from unskew.data.datasets.dataset import Dataset, Protocol
 from unskew.data.datasets.synthetic import Truth
 from unskew.data.files import expand_paths
@@ -42,6 +42,7 @@ def load(
     features: Wanted | None = None,
     numeric: Sequence[str] = (),
     bag: Sequence[str] = (),
+    vector: Sequence[str] = (),
     ignore: Sequence[str] = (),
     progress: Progress = SILENT,
     **options: Any,
@@ -57,9 +58,9 @@ def load(
     protocol
         ``"honest"`` leaves out test cells that were clicked in training; ``"paper"`` keeps them, as the
         published numbers do.
-    features, numeric, bag, ignore
+    features, numeric, bag, vector, ignore
         What networks read beside the ids, as in :meth:`unskew.Log.with_features`: ``"auto"`` or a list; names
-        of further columns that are numbers and lists, and with ``"auto"`` of those to leave out.
+        of further columns that are numbers, lists and vectors, and with ``"auto"`` of those to leave out.
     progress
         What shows how far the reading of large files is.
     options
@@ -83,7 +84,7 @@ def load(
             f"the dataset '{name}' has no option {', '.join(unknown)}",
             remedy=f"its options are {', '.join(accepted)}",
         )
-    named = [*(Number(name) for name in numeric), *(Bag(name) for name in bag)]
+    named: list[Feature] = [*map(Number, numeric), *map(Bag, bag), *map(Vector, vector)]
     if named:
         features = [*([features] if isinstance(features, str) else features or ()), *named]
     if features is not None and "features" in parameters:
