@@ -142,68 +142,30 @@ def times_of(
     column = require_time_column(log, name)
     values = log.columns[column]
     if rows is None:
-        return as_times(values, column)
+        return _as_times(values, column)
     if values.dtype.kind == "M" and not np.isnat(values).any():
         # All rows matter for the unit of whole numbers alone, and for what is missing.
-        return as_times(values[rows], column)
-    return as_times(values, column)[rows]
+        return _as_times(values[rows], column)
+    return _as_times(values, column)[rows]
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """What all of a column tell of how its whole numbers, or texts of digits, are times since 1970.
-
-    Attributes
-    ----------
-    is_digits
-        Whether every text is one of digits alone; others are dates.
-    largest
-        The largest number, whatever its sign, which tells the unit.
-    """
-
-    is_digits: bool = True
-    largest: int = 0
-
-    @classmethod
-    def of(cls, values: NDArray[Any]) -> Epoch:
-        """That of a column, or of a part of it."""
-        if values.dtype.kind in "iu":
-            return cls(largest=int(np.abs(values.astype(np.int64)).max(initial=0)))
-        if values.dtype.kind == "M":
-            return cls()
-        text = _texts(values)
-        if not all(map(str.isdecimal, text)):
-            return cls(is_digits=False)
-        return cls(largest=max(map(int, text), default=0))
-
-    def joined(self, other: Epoch) -> Epoch:
-        """That of two parts."""
-        return Epoch(self.is_digits and other.is_digits, max(self.largest, other.largest))
-
-    @property
-    def unit(self) -> str:
-        """Of the numbers."""
-        return next((unit for unit, most in SIZES.items() if self.largest < most), "ns")
+def _unit(numbers: NDArray[np.int64]) -> str:
+    """Return the unit of whole numbers since 1970, whatever their signs."""
+    largest = int(np.abs(numbers).max(initial=0))
+    return next((unit for unit, most in SIZES.items() if largest < most), "ns")
 
 
-def as_times(values: NDArray[Any], column: str, epoch: Epoch | None = None) -> NDArray[np.datetime64]:
-    """A column as times, as :func:`times_of` reads them; a missing one is an error.
-
-    Parameters
-    ----------
-    epoch
-        That of the whole column, where these are a part of it.
-    """
-    epoch = epoch or Epoch.of(values)
+def _as_times(values: NDArray[Any], column: str) -> NDArray[np.datetime64]:
+    """Return a column as times, as :func:`times_of` reads them; a missing one is an error."""
     if values.dtype.kind in "iu":
-        times = values.astype(np.int64).astype(f"datetime64[{epoch.unit}]").astype(TICK)
+        times = from_epoch(values.astype(np.int64))
     elif values.dtype.kind == "M":
         times = values.astype(TICK)
     else:
-        text = _texts(values)
+        text = [str(value).strip().removesuffix("Z") for value in values]
         try:
-            if epoch.is_digits:
-                times = np.array(text, dtype=np.int64).astype(f"datetime64[{epoch.unit}]").astype(TICK)
+            if all(map(str.isdecimal, text)):
+                times = from_epoch(np.array(text, dtype=np.int64))
             else:
                 times = np.array(text, dtype=TICK)
         except (ValueError, OverflowError) as error:
@@ -219,10 +181,6 @@ def as_times(values: NDArray[Any], column: str, epoch: Epoch | None = None) -> N
             remedy="drop these rows, or fill in their times",
         )
     return times
-
-
-def _texts(values: NDArray[Any]) -> list[str]:
-    return [str(value).strip().removesuffix("Z") for value in values]
 
 
 @dataclass(frozen=True)
@@ -319,7 +277,7 @@ def moment(text: str) -> np.datetime64:
 
 def from_epoch(values: NDArray[np.int64]) -> NDArray[np.datetime64]:
     """Seconds, milliseconds, microseconds or nanoseconds since 1970, as their size says."""
-    return values.astype(f"datetime64[{Epoch.of(values).unit}]").astype(TICK)
+    return values.astype(f"datetime64[{_unit(values)}]").astype(TICK)
 
 
 def _no_column(name: str, log: Log) -> DataError:

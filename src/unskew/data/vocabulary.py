@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.base.columns import LARGEST_EXACT_FLOAT, null_mask, numpy_of
+from unskew.base.columns import LARGEST_EXACT_FLOAT, is_text, null_mask, numpy_of
 from unskew.base.errors import DataError
 from unskew.base.estimator import require_choice
 from unskew.base.numbers import without_mask
@@ -79,55 +80,45 @@ class Vocabulary:
         """
         require_choice("unseen", unseen, ("error", "nan"))
         array = _id_array(values, self.name)
-        if len(array) == 0:
-            return np.empty(0, dtype=np.int32)
-        if TEXT in (self.ids.dtype, array.dtype):
-            position = self._texts.find(as_arrow(array.astype(TEXT)))
-            known = position != UNSEEN_CODE
-        elif self._places is not None:
-            first, width = int(self.ids[0]), len(self._places)
-            # What is too far below wraps around to what is too far above.
-            place = (array - first).view(np.uint64)
-            position = self._places[np.minimum(place, width - 1)].astype(np.int64)
-            known = (place < width) & (position != UNSEEN_CODE)
-        else:
-            position = self._numbers.find(as_arrow(array))
-            known = position != UNSEEN_CODE
-        if self.buckets:
-            codes = np.where(known, position, UNSEEN_CODE).astype(np.int32)
-            return self._bucketed(codes, as_arrow(array))
-        if unseen == "error" and not known.all():
-            row = int(np.flatnonzero(~known)[0])
-            count = int((~known).sum())
+        codes = self._codes(as_arrow(array))
+        unknown = codes == UNSEEN_CODE
+        if unseen == "error" and unknown.any():
+            row = int(np.flatnonzero(unknown)[0])
             raise DataError(
-                f"{self.name} {array[row]!s} was not seen in training ({count} such rows)",
+                f"{self.name} {array[row]!s} was not seen in training ({int(unknown.sum())} such rows)",
                 where=f"column '{self.name}', row {row}",
                 remedy="leave these rows out (of a test file: unseen='drop', --option unseen=drop), or ask"
                 " for NaN (of predictions: unseen='nan', --unseen nan)",
             )
-        return np.where(known, position, UNSEEN_CODE).astype(np.int32)
+        return codes
 
     def encode_column(self, column: Any) -> NDArray[np.int32]:
-        """Codes of a ``pyarrow.Array`` of ids, as :meth:`encode` with ``unseen="nan"`` has them; faster."""
-        ids = id_column(column, self.name)
-        if _holds_integers(ids) and self.ids.dtype != TEXT:
-            return self.encode(ids.to_numpy(), unseen="nan")
-        coded = ids.dictionary_encode()
-        distinct = self._texts.find(_digits(coded.dictionary)).astype(np.int32)
-        of_row: NDArray[np.int32] = self._bucketed(distinct, coded.dictionary)[coded.indices.to_numpy()]
-        return of_row
+        """Return codes of a ``pyarrow.Array`` of ids, as :meth:`encode` with ``unseen="nan"`` has them."""
+        return self._codes(id_column(column, self.name))
 
-    def _bucketed(self, codes: NDArray[np.int32], ids: Any) -> NDArray[np.int32]:
-        """The same with a shared code for ids that are not known, if there are such codes."""
+    def _codes(self, ids: Any) -> NDArray[np.int32]:
+        """Return codes of a ``pyarrow.Array`` of int64 or text; :data:`UNSEEN_CODE` where there is none."""
+        if not len(ids):
+            return np.empty(0, dtype=np.int32)
+        if self.ids.dtype == TEXT or not pa.types.is_integer(ids.type):
+            coded = ids.dictionary_encode()
+            distinct = self._bucketed(self._texts.find(_digits(coded.dictionary)), coded.dictionary)
+            of_rows: NDArray[np.int32] = distinct[coded.indices.to_numpy()]
+            return of_rows
+        if self._places is None:
+            return self._bucketed(self._numbers.find(ids), ids)
+        # What is too far below wraps around to what is too far above.
+        place = (ids.to_numpy() - int(self.ids[0])).view(np.uint64)
+        return self._bucketed(self._places[np.minimum(place, len(self._places) - 1)], ids)
+
+    def _bucketed(self, codes: NDArray[np.integer[Any]], ids: Any) -> NDArray[np.int32]:
+        """Return the same with a shared code for ids that are not known, if there are such codes."""
+        all_codes = codes.astype(np.int32)
         unknown = codes == UNSEEN_CODE
-        if not self.buckets or not unknown.any():
-            return codes
-        import pyarrow as pa
-
-        hashed = hashes_of(_digits(ids.filter(pa.array(unknown)))).view(np.uint64)
-        codes = codes.copy()
-        codes[unknown] = len(self.ids) + (hashed % np.uint64(self.buckets)).astype(np.int32)
-        return codes
+        if self.buckets and unknown.any():
+            hashed = hashes_of(_digits(ids.filter(pa.array(unknown)))).view(np.uint64)
+            all_codes[unknown] = len(self.ids) + (hashed % np.uint64(self.buckets)).astype(np.int32)
+        return all_codes
 
     @cached_property
     def _places(self) -> NDArray[np.int32] | None:
@@ -223,12 +214,6 @@ class Vocabulary:
         return whole
 
 
-def _holds_integers(ids: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(ids.type))
-
-
 def text_hashes(texts: NDArray[Any]) -> NDArray[np.int64]:
     """A hash of 64 bits of each text, as :attr:`Vocabulary.hashes` has it."""
     starts = range(0, len(texts), AT_ONCE)
@@ -238,14 +223,10 @@ def text_hashes(texts: NDArray[Any]) -> NDArray[np.int64]:
 
 def id_column(column: Any, name: str) -> Any:
     """A ``pyarrow.Array`` of ids as one of int64 or text; nulls and other types are errors, as of arrays."""
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-        kind = column.type
-    plain = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    if plain or (pa.types.is_integer(kind) and kind != pa.uint64()):
+    plain = is_text(column.type)
+    if plain or (pa.types.is_integer(column.type) and column.type != pa.uint64()):
         _reject_null(column.is_null().to_numpy(zero_copy_only=False), name)
         return column.cast(pa.large_string() if plain else pa.int64())
     return as_arrow(_id_array(numpy_of(column, name), name))
@@ -253,8 +234,6 @@ def id_column(column: Any, name: str) -> Any:
 
 def _digits(ids: Any) -> Any:
     """A ``pyarrow.Array`` of ids as text."""
-    import pyarrow as pa
-
     return ids.cast(pa.large_string())
 
 
