@@ -9,7 +9,6 @@ import unskew as us
 from contracts.small_setting import WIDE, clicked_batch, full_batch, small_setting, trained_by
 from unskew.base.errors import ParameterError
 from unskew.debias import ATT, IPS, Naive, Setting
-from unskew.learners import NeuMF
 
 OBSERVED, FULL = clicked_batch(), full_batch()
 
@@ -62,16 +61,6 @@ def test_all_three_learn_and_labels_have_no_gradient():
     }
     # Without dropout A₁ is where its own labels are: a gradient in it could only come through them.
     assert largest["first"] < 1e-6 < 1e-3 < min(largest["prediction"], largest["second"])
-
-
-def test_with_dropout_labels_are_those_of_the_whole_network():
-    method = ATT(learner=NeuMF(dim=4, layers=(4,), dropout=0.5), labelled=0.0)
-    setting = small_setting(method)
-    label = torch.sigmoid(setting.predicted(FULL, "first"))
-    for network in setting.networks.values():
-        network.train()
-    torch.testing.assert_close(torch.sigmoid(setting.predicted(FULL, "first")), label)
-    assert all(trained_by(method.loss, setting, OBSERVED, FULL).values())
 
 
 def test_pre_training_is_naive_for_the_predictor_and_ips_for_its_teachers():

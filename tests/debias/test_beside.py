@@ -45,13 +45,6 @@ def test_it_is_the_mean_logit_of_both_and_leaves_them_as_they_were(models, both,
     np.testing.assert_array_equal(members[:, 2:], models[1].predict_members_each(data.test))
 
 
-def test_saved_and_loaded_it_predicts_the_same_in_both_parts(both, data, tmp_path):
-    both.save(tmp_path / "model")
-    loaded = us.load_model(tmp_path / "model", device="cpu")
-    assert (loaded.name, [each.name for each in loaded.beside_]) == ("esmm", ["naive"])
-    np.testing.assert_allclose(loaded.predict_each(data.test), both.predict_each(data.test), rtol=1e-6)
-
-
 def test_the_level_of_both_together_is_set_and_the_order_stays(models, both, data):
     raw = both.predict_each(data.test)
     levelled = both.without_recalibration().recalibrate_on(data.unbiased)

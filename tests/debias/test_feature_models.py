@@ -50,27 +50,6 @@ def test_somebody_new_is_ranked_by_what_is_known_of_them(model, strangers):
     assert ours > roc_auc_score(outcome, popularity) + 0.05
 
 
-def test_ids_alone_know_nothing_of_somebody_new(known, strangers):
-    model = us.Naive(learner=us.MF(dim=4), epochs=2).fit(known, seeds=2)
-    assert not model.reads_features
-    with pytest.raises(DataError, match="was not seen in training"):
-        model.predict_each(strangers)
-    assert np.isnan(model.predict_each(strangers, unseen="nan")).all()
-    with pytest.raises(ParameterError, match="unseen='other' is for models that read features"):
-        model.predict_each(strangers, unseen="other")
-    average = model.predict_each(strangers, unseen="average")
-    items = strangers.items.ids[strangers.item[:3]]
-    users = known.users.ids
-    for column, item in enumerate(items):
-        mean = model.predict_pairs_each(users, np.full(len(users), item)).mean(axis=1)
-        np.testing.assert_allclose(average[:, column], mean, rtol=1e-6)
-    both = model.predict_pairs_each(["nobody"], [10**6], unseen="average")
-    everything = model.predict_pairs_each(
-        np.repeat(users, known.n_items), np.tile(known.items.ids, len(users))
-    )
-    np.testing.assert_allclose(both[:, 0], everything.mean(axis=1), rtol=0.02)
-
-
 def test_what_is_unseen_is_an_error_or_nan_if_one_asks(model, strangers):
     with pytest.raises(DataError, match="was not seen in training"):
         model.predict_each(strangers, unseen="error")
@@ -87,11 +66,6 @@ def test_the_propensity_reads_the_position_and_serves_somebody_new(propensity, s
     assert propensity.diagnose()["calibrated"]["auc"] > 0.6
 
 
-def test_nobody_is_out_of_fold_alone_for_whom_no_fold_was_trained(propensity, strangers):
-    each = propensity.predict_each(strangers)
-    np.testing.assert_array_equal(each, propensity.predict_each(strangers, average=True))
-
-
 def test_a_frame_a_log_and_another_order_give_the_same(model, propensity, strangers):
     frame = part(table(), known=False)
     for fitted in (model, propensity):
@@ -103,27 +77,6 @@ def test_a_frame_a_log_and_another_order_give_the_same(model, propensity, strang
         np.testing.assert_allclose(
             fitted.predict_frame_each(frame.to_pandas(), unseen="other"), each, rtol=1e-6
         )
-
-
-def test_columns_of_users_that_a_frame_lacks_are_those_of_training(model, known):
-    frame = part(table(), known=True)
-    less = frame.drop_columns(["country", "tags", "price"])
-    np.testing.assert_allclose(model.predict_frame_each(less), model.predict_each(known), rtol=1e-6)
-    with pytest.raises(DataError, match="column 'position' is missing, which the model reads"):
-        model.predict_frame_each(frame.drop_columns(["position"]))
-    with pytest.raises(DataError, match="reads 'position' of each row, which pairs of ids do not have"):
-        model.predict_pairs_each(["u1"], [3])
-
-
-def test_saved_and_loaded_they_predict_the_same_to_the_last_bit(model, propensity, strangers, tmp_path):
-    model.save(tmp_path / "model")
-    propensity.save(tmp_path / "propensity")
-    loaded = us.load_model(tmp_path / "model"), us.load_propensity(tmp_path / "propensity")
-    frame = part(table(), known=False)
-    for before, after in zip((model, propensity), loaded, strict=True):
-        np.testing.assert_array_equal(after.predict_each(strangers), before.predict_each(strangers))
-        np.testing.assert_array_equal(after.predict_frame_each(frame), before.predict_frame_each(frame))
-        assert after.encoders_.schema == before.encoders_.schema
 
 
 @pytest.mark.parametrize("name", ["naive", "snips", "dr", "mrdr", "esmm", "escm2-ips", "multi-dr", "kb-ips"])

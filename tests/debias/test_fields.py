@@ -37,29 +37,6 @@ def test_a_model_needs_no_column_that_it_does_not_read(fitted):
         propensity.predict_frame_each(without)
 
 
-def test_what_is_not_read_changes_nothing(fitted):
-    log, propensity, model = fitted
-    moved = table().set_column(7, "position", [(table()["position"].to_numpy() + 1) % 5])
-    other = log_of(moved)
-    assert (model.predict(other) == model.predict(log)).all()
-    assert (propensity.predict(other) != propensity.predict(log)).any()
-    prices = table().set_column(5, "price", [np.ones(len(table()))])
-    assert (propensity.predict(log_of(prices)) == propensity.predict(log)).all()
-
-
-def test_a_saved_one_reads_the_same(fitted, tmp_path):
-    log, propensity, model = fitted
-    propensity.save(tmp_path / "p")
-    model.save(tmp_path / "m")
-    again = us.load_model(tmp_path / "m")
-    assert again.fields == ("-position",)
-    assert names(again) == names(model)
-    assert (again.predict_each(log) == model.predict_each(log)).all()
-    loaded = us.load_propensity(tmp_path / "p")
-    assert names(loaded) == names(propensity)
-    assert (loaded.predict(log) == propensity.predict(log)).all()
-
-
 def test_no_fields_are_the_ids_and_somebody_new_still_has_an_answer(fitted):
     log = fitted[0]
     model = us.Naive(learner=us.MLP(), epochs=1, fields=()).fit(log)

@@ -54,15 +54,6 @@ def test_the_validation_loss_is_that_of_the_weights_that_were_kept(data):
     np.testing.assert_allclose(model.validation_loss_, losses.min(0).values, rtol=1e-5)
 
 
-def test_a_shared_model_saves_and_loads_like_any_other(data, propensities, tmp_path):
-    many = us.IPS(learner=us.MF(dim=4), **QUICK).fit_many(
-        data.train, propensities=propensities, seeds=2, device="cpu"
-    )
-    many["b"].save(tmp_path / "model")
-    loaded = us.load_model(tmp_path / "model", device="cpu")
-    np.testing.assert_array_equal(loaded.predict_each(data.test), many["b"].predict_each(data.test))
-
-
 def test_nothing_to_fit_with_and_a_mixture_are_refused(data, propensities):
     with pytest.raises(ParameterError, match="no propensities to fit with"):
         us.IPS().fit_many(data.train, propensities={})

@@ -104,15 +104,6 @@ def test_kernels_are_one_at_the_anchor_and_do_not_depend_on_the_scale_of_embeddi
         torch.testing.assert_close(scaled, plain, rtol=1e-4, atol=1e-6)
 
 
-def test_embeddings_that_all_coincide_give_finite_losses():
-    method, setting = balancing()
-    with torch.no_grad():
-        for table in (setting.networks["prediction"].user, setting.networks["prediction"].item):
-            table.weight.zero_()
-    assert bool(torch.isfinite(method.weight_loss(setting, OBSERVED, FULL)).all())
-    assert not embeddings(setting, OBSERVED).requires_grad
-
-
 def test_training_the_weights_balances_what_wrong_propensities_leave_unbalanced():
     """Clicks lean towards some pairs, the given propensity is constant; weights make up for it."""
     method, setting = balancing(gamma=100.0, tolerance=0.0, anchors=5)

@@ -8,26 +8,10 @@ import pytest
 import torch
 
 import unskew as us
-from contracts.click_world import World, deep
 from contracts.small_setting import WIDE, clicked_batch, full_batch, small_setting
 from unskew import losses
-from unskew.debias.towers import Tasks
 
 OBSERVED, FULL = clicked_batch(), full_batch()
-TOWERS = {
-    us.ESMM: (),
-    us.MultiIPW: ("p",),
-    us.ESCM2IPS: ("p",),
-    us.IPSV2: ("p",),
-    us.MultiDR: ("p", "imputation"),
-    us.ESCM2DR: ("p", "imputation"),
-    us.DRV2: ("p", "imputation"),
-    us.DDPO: ("p everywhere", "soft_label"),
-    us.DCMT: ("p everywhere", "counterfactual"),
-}
-"""What the function of a method takes between the logits of conversions and of clicks."""
-
-
 OTHERWISE = {"multi-ipw": losses.escm2_ips, "multi-dr": losses.escm2_dr}
 """Methods that are ESCM² without its last term."""
 
@@ -45,22 +29,6 @@ def imputation_of(name: str) -> Any:
 def test_every_method_has_a_function_of_its_name_that_opens_with_its_formula(name):
     assert function_of(name).__doc__.startswith("L = ")
     assert not set(losses.__all__) - set(dir(losses))
-
-
-@pytest.mark.parametrize("cls", TOWERS)
-def test_methods_of_several_tasks_train_by_their_functions(cls):
-    world = World(deep(cls, p_min=1e-3))
-    method, setting, observed, full = world.method, world.setting, world.observed, world.full
-    towers = [tower for towers in method.networks().values() for tower in towers if tower != "click"]
-    tasks = Tasks.read(setting, observed, full, *towers)
-    given = {} if cls is us.ESMM else {"p": method.propensity_of(setting, observed)}
-    given["p everywhere"] = given.get("p"), method.propensity_of(setting, full)
-    between = [given[name] if name in given else tasks.of(name) for name in TOWERS[cls]]
-    clip = {"p_min": 1e-3} if cls in (us.IPSV2, us.DRV2, us.DCMT) else {}
-    prediction, click = tasks.of("prediction"), tasks.of("click")
-    options = {**clip, **({"click_conversion_weight": 0.0} if cls.name in OTHERWISE else {}), **tasks.space}
-    expected = function_of(cls.name)(observed.conversion, prediction, *between, click, **options)
-    torch.testing.assert_close(method.loss(setting, observed, full), expected, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("cls", [us.DRJL, us.MRDR, us.DRBias, us.DRMSE, us.TDR, us.EIB])
@@ -104,17 +72,3 @@ def test_kb_dr_trains_by_its_functions():
         method.imputation_loss(setting, OBSERVED, FULL),
         losses.kb_dr_imputation(OBSERVED.conversion, output[0], logit[0], weight),
     )
-
-
-def test_cdr_trains_by_its_function():
-    method = us.CDR(learner=WIDE, threshold=0.5)
-    setting = small_setting(method)
-    trusted = (OBSERVED.propensity > 0.4, torch.rand_like(FULL.conversion).round() > 0)
-    method.trusted = lambda setting, batch, logit: trusted[batch is FULL]  # type: ignore[method-assign]
-    logit, output = (
-        (setting.logit(OBSERVED, tower), setting.logit(FULL, tower)) for tower in ("prediction", "imputation")
-    )
-    expected = losses.cdr(
-        OBSERVED.conversion, logit, OBSERVED.propensity, output, trusted, density=setting.density
-    )
-    torch.testing.assert_close(method.loss(setting, OBSERVED, FULL), expected)

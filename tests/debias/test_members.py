@@ -137,15 +137,6 @@ def test_a_map_is_fitted_on_what_each_member_says_of_its_own(data, propensity):
     assert found.before.value == pytest.approx((predicted / actual).mean(), rel=1e-6)
 
 
-def test_members_of_several_sets_of_propensities(data, propensity, fitted):
-    many = ips(members=3).fit_many(
-        data.train, propensities={"a": 0.3, "b": propensity}, seeds=SEEDS, device="cpu"
-    )
-    alone = fitted.predict_members_each(data.test)
-    np.testing.assert_allclose(many["b"].predict_members_each(data.test), alone, rtol=1e-4)
-    assert np.abs(many["a"].predict_members_each(data.test) - alone).max() > 1e-3
-
-
 @pytest.mark.parametrize("whole", [True, False], ids=["all of D", "clicks"])
 def test_members_in_groups_are_those_trained_at_once(data, propensity, monkeypatch, whole):
     """Groups that end within a seed, whose propensities both parts read."""
@@ -161,26 +152,12 @@ def test_members_in_groups_are_those_trained_at_once(data, propensity, monkeypat
     np.testing.assert_allclose(lines(), at_once, rtol=1e-4)
 
 
-def test_saved_and_loaded(data, fitted, tmp_path):
-    fitted.save(tmp_path / "model")
-    loaded = us.load_model(tmp_path / "model", device="cpu")
-    assert loaded.members == 3
-    np.testing.assert_array_equal(
-        loaded.predict_members_each(data.test), fitted.predict_members_each(data.test)
-    )
-    assert loaded.collapsed_ == fitted.collapsed_
-
-
 class TestWarmStart:
     def test_each_member_goes_on_from_itself(self, data, propensity, fitted):
         start = ips(members=2, epochs=1, learning_rate=1e-9)
         again = start.fit(data.train, propensity=propensity[1], seeds=[5], start=fitted, device="cpu")
         before = fitted.predict_members_each(data.test)[1:, :2]
         np.testing.assert_allclose(again.predict_members_each(data.test), before, rtol=1e-4)
-
-    def test_more_members_than_there_were_are_an_error(self, data, propensity, fitted):
-        with pytest.raises(ParameterError, match=r"has 3 members a seed, and 4 are to start.*give members=3"):
-            ips(members=4).fit(data.train, propensity=propensity[1], seeds=[5], start=fitted, device="cpu")
 
 
 class TestSpread:
@@ -209,18 +186,3 @@ class TestSpread:
             model.spread(data.test)
         with pytest.raises(ParameterError, match="fit it with members=5"):
             model.predict_interval(data.test)
-
-    def test_a_level_must_be_a_share(self, data, fitted):
-        with pytest.raises(ParameterError, match="level must be between 0 and 1, not 95"):
-            fitted.predict_interval(data.test, level=95)
-
-    def test_no_rows_have_none(self, data, fitted):
-        nobody = data.test.take(np.empty(0, dtype=np.int64))
-        assert fitted.predict_members_each(nobody).shape == (2, 3, 0)
-        assert fitted.predict_interval(nobody).shape == (2, 0)
-
-
-@pytest.mark.parametrize("members", [0, 1001])
-def test_impossible_numbers_of_members_are_refused(data, members):
-    with pytest.raises(ParameterError, match=f"members must be in .1, 1000., not {members}"):
-        us.Naive(members=members).fit(data.train)

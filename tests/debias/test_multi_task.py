@@ -171,14 +171,6 @@ def imbalance_of(tasks: Tasks) -> torch.Tensor:
     return losses.imbalance(tasks.of("prediction"), tasks.of("click"), p_min=1e-6, **tasks.space)
 
 
-def test_a_batch_of_one_row_is_both_halves_and_stays_finite():
-    world = World(deep(IPSV2))
-    one = world.positions(np.array([0]))
-    unclicked = world.positions(np.flatnonzero(~world.click)[:1])
-    loss = world.method.loss(world.setting, world.data.observed(one), world.data.full(unclicked))
-    assert bool(torch.isfinite(loss).all())
-
-
 def test_balance_is_perfect_where_propensity_and_prediction_are_constant():
     world = World(deep(IPSV2, p_min=1e-6))
     for network in world.networks.values():

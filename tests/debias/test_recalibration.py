@@ -80,25 +80,6 @@ def test_a_method_that_learned_with_weights_is_recalibrated_when_it_is_fitted(da
     np.testing.assert_allclose(levelled.predict_each(data.test), again.predict_each(data.test), rtol=1e-9)
 
 
-@pytest.mark.parametrize("method", [us.Naive, us.ESMM], ids=["no weights", "a click tower's"])
-def test_every_kind_of_method_has_weights(data, method):
-    part = data.train.take(np.arange(0, len(data.train), 3))
-    quick = {**TRAINING, "epochs": 2, "recalibrate": "shift", "members": 2}
-    model = method(**quick, **({"click_warm_up": 2} if method is us.ESMM else {}))
-    found = model.fit(part, seeds=2, device="cpu").recalibration_
-    assert ("weighted" in found.on) == (method is us.ESMM)
-    assert len(found.calibrators) == 2
-
-
-def test_several_sets_of_propensities_have_maps_of_their_own(data):
-    sets = {"a": 0.1, "b": data.truth.propensity}
-    many = us.IPS(**{**TRAINING, "epochs": 3}, recalibrate="shift").fit_many(
-        data.train, propensities=sets, seeds=1, device="cpu"
-    )
-    shifts = [many[key].recalibration_.calibrators[0].intercept_ for key in sets]
-    assert abs(shifts[0] - shifts[1]) > 0.1
-
-
 class TestKept:
     """With a map that changes predictions."""
 
@@ -119,16 +100,6 @@ class TestKept:
         saved["naive"]["by"] = None
         with pytest.raises(RunFolderError, match="the saved recalibration is damaged"):
             Recalibration.from_dict(saved["naive"])
-
-    def test_exported(self, data, levelled, tmp_path):
-        onnxruntime = pytest.importorskip("onnxruntime")
-        us.export_onnx(levelled, tmp_path / "model.onnx")
-        session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-        codes = {"user": data.test.user[:50].astype(np.int64), "item": data.test.item[:50].astype(np.int64)}
-        (found,) = session.run(["conversion"], codes)
-        expected = levelled.predict(data.test.take(np.arange(50)))
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
-        assert np.abs(levelled.recalibration_.calibrators[0].intercept_) > 0.05
 
     def test_members_go_through_the_map_of_their_seed(self, data, levelled):
         members = levelled.predict_members_each(data.test)
@@ -225,20 +196,6 @@ class TestMaps:
         d = float((share * (outcome - expit(z + 0.3))[:1]).sum())
         se = np.sqrt(float((share**2 * ((outcome - expit(z + 0.3))[:1] - d) ** 2).sum()))
         assert trust_in(one) == pytest.approx(1 - (se / d) ** 2)
-
-    def test_weights_count(self, world):
-        z, outcome = world
-        # Rows with low logits count ten times: the level that is met is theirs.
-        weight = np.where(z < -1, 10.0, 1.0)
-        found = recalibration(Judged(expit(z + 0.5), outcome, weight), "isotonic", "rows")
-        predicted = found.predict(expit(z + 0.5))
-        assert level_of(Judged(predicted, outcome, weight)).value == pytest.approx(1.0, abs=1e-6)
-
-    def test_what_is_not_known_stays_so(self, world):
-        z, outcome = world
-        found = recalibration(Judged(expit(z), outcome, np.ones(z.shape)), "shift", "rows")
-        lines = np.array([[0.2, np.nan], [0.3, np.nan]])
-        assert np.isnan(found.predict(lines)).tolist() == [[False, True], [False, True]]
 
     def test_one_outcome_is_an_error(self):
         rows = Judged(np.full((1, 9), 0.2), np.zeros((1, 9)), np.ones((1, 9)))

@@ -9,7 +9,6 @@ import pytest
 
 import unskew as us
 from unskew.base.errors import RunFolderError
-from unskew.base.manifest import write_manifest
 
 
 @pytest.fixture(scope="module")
@@ -92,35 +91,3 @@ def test_a_saved_model_is_replaced_only_on_request(folder, log):
 def test_a_method_that_is_not_there_is_told_with_those_that_are(folder):
     with pytest.raises(RunFolderError, match=r"no method 'mrdr'.*use one of ips"):
         us.load_model(folder, "mrdr")
-
-
-def test_a_folder_that_is_none_is_told(tmp_path):
-    with pytest.raises(RunFolderError, match="is not a folder"):
-        us.load_model(tmp_path / "nowhere")
-    with pytest.raises(RunFolderError, match=r"config\.toml is missing"):
-        us.load_model(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ("format = ", "config.toml is damaged"),
-        (
-            "format = 1",
-            "was written in format 1, and this version reads 4. To fix: run it again",
-        ),
-        ("format = 3", "was written in format 3"),
-        ("format = 99", "was written in format 99"),
-        ("", "was written in format None"),
-        ("format = 4", "holds no conversion model"),
-    ],
-)
-def test_a_config_that_cannot_be_read_is_told(folder, config, message):
-    (folder / "config.toml").write_text(config)
-    write_manifest(folder)
-    with pytest.raises(RunFolderError, match=message):
-        us.load_model(folder)
-
-
-def test_a_folder_without_a_propensity_has_none(folder):
-    assert us.load_propensity(folder) is None

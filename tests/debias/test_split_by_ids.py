@@ -66,24 +66,6 @@ def test_another_order_and_other_codes_hold_out_the_same_rows(log, model):
         assert pairs_of(turned, rows) == pairs_of(log, expected)
 
 
-def test_of_a_part_of_the_log_those_are_told_that_are_in_it(log, model):
-    part = np.arange(len(log)) % 2 == 0
-    found = model.validation_rows(rebuilt(log, part))
-    told = [set(np.flatnonzero(part)[rows]) for rows in found]
-    everything = [
-        {row for row in log.clicked[SplitBy().keys(log, log.clicked, seed) <= end] if part[row]}
-        for seed, (end,) in zip(SEEDS, model.split_.ends, strict=True)
-    ]
-    assert all(mine <= all_ for mine, all_ in zip(told, everything, strict=True))
-    assert len(told[0]) == len(told[1]) == min(map(len, everything))
-
-
-def test_a_saved_model_tells_the_same(log, model, tmp_path):
-    model.save(tmp_path / "m")
-    again = us.load_model(tmp_path / "m").validation_rows(rebuilt(log, slice(None)))
-    np.testing.assert_array_equal(again, model.validation_rows(log))
-
-
 @pytest.mark.parametrize("kind", ["pair", "user"])
 def test_members_hold_out_parts_of_their_own(log, kind):
     by, share = SplitBy(kind), 60

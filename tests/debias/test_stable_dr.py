@@ -10,7 +10,6 @@ import torch
 
 import unskew as us
 from contracts.small_setting import REPLICAS, WIDE, clicked_batch, full_batch, small_setting, trained_by
-from unskew.base.errors import ParameterError
 from unskew.data import Rows
 from unskew.debias import SNIPS, Batch, Setting, StableDR
 from unskew.debias.losses import halves, imputed_imbalance
@@ -184,15 +183,3 @@ def test_without_the_constraint_the_shift_undoes_a_shift_of_the_given_propensiti
     method.fit(data.train, propensity=odds / (1 + odds), seeds=2)
     shift = method.networks_["propensity"].offset["shift"].detach()
     torch.testing.assert_close(shift, torch.full_like(shift, -1.0), rtol=0, atol=0.12)
-
-
-def test_propensities_of_the_rows_alone_are_refused_where_all_pairs_are_the_population():
-    data = us.load("synthetic", n_users=20, n_items=30)
-    with pytest.raises(ParameterError, match="every pair"):
-        StableDR(learner=WIDE).fit(data.train, propensity=np.full(len(data.train), 0.1))
-
-
-def test_a_negative_constraint_is_refused():
-    data = us.load("synthetic", n_users=20, n_items=30)
-    with pytest.raises(ParameterError, match="constraint must be at least 0"):
-        StableDR(constraint=-1.0).fit(data.train, propensity=0.1)

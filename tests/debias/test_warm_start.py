@@ -105,17 +105,6 @@ def test_what_changed_is_counted_and_measured():
     assert changes["rank_correlation"] == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-6)
 
 
-def test_a_width_that_follows_from_the_number_of_ids_stays_what_it_was():
-    """4·n^¼ of 40 users is 12, of 400 users 16."""
-    learner = us.DCN(layers=(8,))
-    old = fitted(learner, made(np.arange(40), np.arange(20), price=False), epochs=1)
-    many = made(np.arange(400), np.arange(20), price=False)
-    new = fitted(learner, many, epochs=1, start=old)
-    assert new.learner.dim == old.networks_["prediction"].inputs.fields.dim
-    assert learner.dim is None
-    assert fitted(learner, many, epochs=1).networks_["prediction"].inputs.fields.dim != new.learner.dim
-
-
 @pytest.mark.parametrize(
     ("learner", "log", "message"),
     [
@@ -143,19 +132,6 @@ def test_seeds_that_it_does_not_have_are_refused():
     old = fitted(LEARNERS["mf"], epochs=1, seeds=[0, 3])
     with pytest.raises(ParameterError, match="has no seed 1: it was trained with 0, 3"):
         fitted(LEARNERS["mf"], seeds=2, start=old)
-
-
-def test_a_model_that_is_not_fitted_is_refused():
-    with pytest.raises(AttributeError, match="is not fitted yet"):
-        fitted(LEARNERS["mf"], start=us.Naive())
-
-
-def test_networks_of_other_towers_are_refused():
-    old = us.ESMM(learner=LEARNERS["mf"], epochs=1).fit(YESTERDAY, seeds=2, device="cpu")
-    with pytest.raises(
-        ParameterError, match="has networks of other shapes: it is of esmm, and this is naive"
-    ):
-        fitted(LEARNERS["mf"], start=old)
 
 
 def test_a_checkpoint_of_another_start_is_refused(tmp_path):
@@ -236,14 +212,6 @@ def test_rows_that_are_held_out_trained_neither_model(members):
     assert again.split_ == model.split_
 
 
-def test_fewer_members_hold_out_the_parts_of_those_that_they_start_from():
-    log = noise()
-    start = memorised(log, members=3)
-    model = memorised(log, members=2, start=start, epochs=1)
-    assert model.split_.lines == 2
-    assert abs(held_out_auc(model, log) - 0.5) < 0.12
-
-
 def test_a_start_that_held_out_nothing_is_refused_but_for_no_held_out_rows():
     log = noise()
     start = memorised(log, epochs=1, validation_share=0.0)
@@ -259,9 +227,3 @@ def test_the_latest_clicks_may_begin_later_than_those_of_the_start_and_not_earli
     assert later.split_.by.kind == "time"
     with pytest.raises(ParameterError, match=r"clicks from 2026-01-0\S+ on.*--valid-from 2026-01-0"):
         memorised(log, validation_by="time", validation_share=0.3, start=start, epochs=1)
-
-
-def test_auto_holds_out_by_what_the_start_did():
-    log = noise(times=True)
-    start = memorised(log, validation_by="user", epochs=1)
-    assert memorised(log, validation_by="auto", start=start, epochs=1).split_ == start.split_

@@ -89,5 +89,5 @@ __all__ += [
 
 
 def make_method(name: str, **params: Any) -> Debiaser:
-    """A method by name, e.g. ``make_method("ips", p_min=0.05)``."""
+    """Return a method by name, e.g. ``make_method("ips", p_min=0.05)``."""
     return METHODS[name](**params)

@@ -31,19 +31,19 @@ class PlattExperts:
     the identity, all users alike.
     """
 
-    of: str
+    name: str
     """What is calibrated: the name of it."""
     count: int
     temperature: float
 
-    def towers(self, part: str) -> tuple[str, ...]:
+    def towers(self, kind: str) -> tuple[str, ...]:
         """Return the towers of the maps' ``"slope"`` or ``"intercept"``, or of the users' ``"gate"``."""
-        return tuple(f"{self.of}_{part}_{number}" for number in range(self.count))
+        return tuple(f"{self.name}_{kind}_{number}" for number in range(self.count))
 
     def networks(self) -> dict[str, tuple[str, ...]]:
         """Return the maps (slopes, then intercepts), and the gates of users."""
         maps = (*self.towers("slope"), *self.towers("intercept"))
-        return {f"{self.of}_maps": maps, f"{self.of}_gates": self.towers("gate")}
+        return {f"{self.name}_maps": maps, f"{self.name}_gates": self.towers("gate")}
 
     def mapped(self, setting: Setting, batch: Batch, logit: Tensor, *, learns: bool = False) -> Tensor:
         """Return the logit of q of a batch ``[R, B]``; with noise where they learn, else without gradient."""
@@ -53,7 +53,7 @@ class PlattExperts:
                 for part in ("slope", "intercept", "gate")
             )
             start = torch.linspace(-APART, APART, self.count, dtype=gate.dtype, device=gate.device)
-            source = setting.networks[f"{self.of}_gates"].noise
+            source = setting.networks[f"{self.name}_gates"].noise
             return expert_logit(
                 logit,
                 1.0 + slope,
@@ -98,12 +98,12 @@ class DCEDR(JointLearning):
 
     @property
     def of_propensity(self) -> PlattExperts:
-        """Those of p̃."""
+        """The experts of p̃."""
         return PlattExperts("propensity", self.experts, self.temperature)
 
     @property
     def of_imputation(self) -> PlattExperts:
-        """Those of r̃."""
+        """The experts of r̃."""
         return PlattExperts("imputed", self.experts, self.temperature)
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:

@@ -139,8 +139,8 @@ def dr(
     if detach_imputation:
         output, imputed = output.detach(), imputed.detach()
     conversion, p = whole.known(conversion), whole.known(propensity).detach()
-    each = dr_correction(conversion, logit, p, output, form=form, target_clip=target_clip)
-    return whole.mean(clicked=each, everywhere=imputed_error(imputed, everywhere, form=form))
+    correction = dr_correction(conversion, logit, p, output, form=form, target_clip=target_clip)
+    return whole.mean(clicked=correction, everywhere=imputed_error(imputed, everywhere, form=form))
 
 
 def constant_imputation(conversion: OnRows, propensity: OnRows, **space: Any) -> Tensor:

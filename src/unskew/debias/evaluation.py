@@ -53,7 +53,7 @@ class Evaluation(Figures):
 
     @cached_property
     def resampled(self) -> dict[str, Floats]:
-        """By metric ``[seeds, resamples]``: what other samples of the test users would show.
+        """Metrics on other samples of the test users, ``[seeds, resamples]`` by name.
 
         The resamples are the same for every model on the same test log, so that differences of models are
         paired (:func:`unskew.metrics.significance.users_and_seeds` makes intervals of them). All metrics are
@@ -67,7 +67,7 @@ class Evaluation(Figures):
 
     @cached_property
     def together(self) -> dict[str, float] | None:
-        """By metric, of the mean prediction of all seeds, which ``predict`` gives; None of one seed."""
+        """Metrics of the mean prediction of all seeds, which ``predict`` gives; None of one seed."""
         if len(self._score) == 1:
             return None
         mean = _values(self._of(self._score.mean(axis=0)[None]))
@@ -75,7 +75,7 @@ class Evaluation(Figures):
 
     @cached_property
     def members(self) -> dict[str, Floats] | None:
-        """By metric ``[seeds, members]``, of each member of an ensemble; None of other models.
+        """Metrics of each member of an ensemble, ``[seeds, members]`` by name; None of other models.
 
         The distance between members on average and their ensemble is what averaging is worth.
         """
@@ -158,15 +158,15 @@ def _aucs(
     user: NDArray[np.int32], outcome: NDArray[np.float32], score: Floats, users: UserBootstrap
 ) -> dict[str, tuple[float, UserSums]]:
     pooled = auc(score=score, outcome=outcome)
-    both, each = user_aucs(user=user, outcome=outcome, score=score)
+    both, of_user = user_aucs(user=user, outcome=outcome, score=score)
     return {
         "auc": (
             pooled,
             auc_by_user(code=users.code, users=len(users.user), outcome=outcome, score=score, value=pooled),
         ),
         "user_auc": (
-            float(each.mean()) if len(each) else float("nan"),
-            (users.placed(both, each), users.placed(both, np.ones(len(each)))),
+            float(of_user.mean()) if len(of_user) else float("nan"),
+            (users.placed(both, of_user), users.placed(both, np.ones(len(of_user)))),
         ),
     }
 

@@ -107,7 +107,7 @@ class Job:
         return replace(split, ends=tuple(of_seed[: split.lines] for of_seed in ends))
 
     def untrained(self, method: Debiaser, replicas: tuple[Replica, ...], *, drawn: bool = True) -> Networks:
-        """A method's networks for some replicas; not ``drawn`` where all their weights are filled in next."""
+        """Return a method's networks for some replicas; ``drawn`` as in ``Learner.build``."""
         own = [each.own for each in replicas]
         return method.untrained(self.log.schema, own, self.device, drawn=drawn)
 
@@ -171,21 +171,23 @@ class Trained:
 
     @property
     def learnt(self) -> Learnt:
-        """What was found for each replica."""
+        """Findings for each replica."""
         tensors = {f"setting {name}": value for name, value in self.setting.tensors().items()}
         for name, network in self.networks.items():
             tensors |= {f"network {name} {key}": value for key, value in network.state_dict().items()}
         return Learnt(self.history, self.validation_loss, self.learned, tensors)
 
     @classmethod
-    def of(cls, learnt: Learnt, method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
+    def of(
+        cls, learnt: Learnt, method: Debiaser, job: Job, propensities: GivenPropensities | None
+    ) -> Trained:
         """Return the networks and the setting of the replicas of a job from what was found for them."""
         networks = job.untrained(method, job.replicas, drawn=False)
         for name, network in networks.items():
             network.load_state_dict(under(learnt.tensors, f"network {name} "))
-        data = _observed(job, given, job.replicas)
+        data = _observed(job, propensities, job.replicas)
         training, _ = data.split(job.held_out, job.by, job.ends)
-        setting = _setting(method, job, data, training, networks, given)
+        setting = _setting(method, job, data, training, networks, propensities)
         setting.restore(under(learnt.tensors, "setting "))
         return cls(networks, setting, learnt.history, learnt.validation_loss, learnt.learned)
 
@@ -203,46 +205,46 @@ def _seeds(replicas: Sequence[Replica]) -> tuple[int, ...]:
     return tuple(each.seed for each in replicas)
 
 
-def _observed(job: Job, given: GivenPropensities | None, replicas: Sequence[Replica]) -> Observed:
-    """The rows of a job, for some replicas."""
+def _observed(job: Job, propensities: GivenPropensities | None, replicas: Sequence[Replica]) -> Observed:
+    """Return the rows of a job, for some replicas."""
     return Observed(
         job.log,
-        given,
+        propensities,
         _seeds(replicas),
         job.device,
         parts=tuple(each.part for each in replicas),
     )
 
 
-def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
+def train_replicas(method: Debiaser, job: Job, propensities: GivenPropensities | None) -> Trained:
     """Train all replicas, at once if they fit into memory; each of several processes trains some of them."""
     if isinstance(method.learner, TableLearner):
-        return _fit_tables(method, job, given)
+        return _fit_tables(method, job, propensities)
     if processes.world() == 1:
-        return _train_here(method, job, given)
+        return _train_here(method, job, propensities)
     parts = [processes.share(len(job.replicas), rank) for rank in range(processes.world())]
     own = parts[processes.rank()]
 
     def train_own() -> processes.Packed:
         if not job.replicas[own]:
             return None, {}
-        trained = _train_here(method, replace(job, replicas=job.replicas[own]), _share(given, own))
+        trained = _train_here(method, replace(job, replicas=job.replicas[own]), _share(propensities, own))
         return trained.learnt.packed()
 
     packed = zip(parts, processes.exchange(train_own), strict=True)
     learnt = Learnt.joined([Learnt.unpacked(one) for part, one in packed if job.replicas[part]])
-    return Trained.of(learnt, method, job, given)
+    return Trained.of(learnt, method, job, propensities)
 
 
-def _share(given: GivenPropensities | None, replicas: slice) -> GivenPropensities | None:
-    return None if given is None else given.share(replicas)
+def _share(propensities: GivenPropensities | None, replicas: slice) -> GivenPropensities | None:
+    return None if propensities is None else propensities.share(replicas)
 
 
-def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
+def _train_here(method: Debiaser, job: Job, propensities: GivenPropensities | None) -> Trained:
     """Train all replicas in this process."""
 
-    def train_some(part: slice) -> Trained:
-        return _train_at_once(method, job, job.replicas[part], _share(given, part))
+    def train_some(replicas: slice) -> Trained:
+        return _train_at_once(method, job, job.replicas[replicas], _share(propensities, replicas))
 
     of_one = size_of(
         lambda schema: list(method.untrained(schema, [job.replicas[0].own]).values()),
@@ -254,29 +256,31 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
     parts = in_groups(len(job.replicas), train_some, size)
     if len(parts) == 1:
         return parts[0]
-    return Trained.of(Learnt.joined([part.learnt for part in parts]), method, job, given)
+    return Trained.of(Learnt.joined([part.learnt for part in parts]), method, job, propensities)
 
 
-def train_sets(method: Debiaser, job: Job, given: Sequence[GivenPropensities | None]) -> list[Trained]:
+def train_sets(method: Debiaser, job: Job, propensities: Sequence[GivenPropensities | None]) -> list[Trained]:
     """Train all replicas with each set of propensities in one stack; then each set's share of it."""
     if isinstance(method.learner, TableLearner):
-        return [_fit_tables(method, job, each) for each in given]
-    whole = train_replicas(method, replace(job, replicas=job.replicas * len(given)), _stacked(given))
-    if len(given) == 1:
+        return [_fit_tables(method, job, each) for each in propensities]
+    whole = train_replicas(
+        method, replace(job, replicas=job.replicas * len(propensities)), _stacked(propensities)
+    )
+    if len(propensities) == 1:
         return [whole]
     learnt, size = whole.learnt, len(job.replicas)
     return [
         Trained.of(learnt.share(slice(at * size, (at + 1) * size)), method, job, own)
-        for at, own in enumerate(given)
+        for at, own in enumerate(propensities)
     ]
 
 
-def _stacked(given: Sequence[GivenPropensities | None]) -> GivenPropensities | None:
+def _stacked(propensities: Sequence[GivenPropensities | None]) -> GivenPropensities | None:
     """Propensities of all replicas, set after set; None where no set has any."""
-    known = [each for each in given if each is not None]
+    known = [each for each in propensities if each is not None]
     if not known:
         return None
-    if len(known) != len(given):
+    if len(known) != len(propensities):
         raise ParameterError(
             "some of the propensities are None, others are not", remedy="fit the method without them apart"
         )
@@ -291,12 +295,12 @@ def _stacked(given: Sequence[GivenPropensities | None]) -> GivenPropensities | N
     )
 
 
-def _fit_tables(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
+def _fit_tables(method: Debiaser, job: Job, propensities: GivenPropensities | None) -> Trained:
     """Fit the model of each replica, in every process: it takes seconds."""
     network = job.untrained(method, job.replicas)["prediction"]
-    data = _observed(job, given, job.replicas)
+    data = _observed(job, propensities, job.replicas)
     training, held_out = data.split(job.held_out, job.by, job.ends)
-    setting = _setting(method, job, data, training, {"prediction": network}, given)
+    setting = _setting(method, job, data, training, {"prediction": network}, propensities)
     TableFits(method, setting, data, job.replicas, training, held_out).fit()
     validate = validation_loss(
         network,
@@ -317,13 +321,13 @@ def _fit_tables(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
 
 
 def _train_at_once(
-    method: Debiaser, job: Job, replicas: tuple[Replica, ...], given: GivenPropensities | None
+    method: Debiaser, job: Job, replicas: tuple[Replica, ...], propensities: GivenPropensities | None
 ) -> Trained:
     log = job.log
     networks = job.untrained(method, replicas)
-    data = _observed(job, given, replicas)
+    data = _observed(job, propensities, replicas)
     training, held_out = data.split(job.held_out, job.by, job.ends)
-    setting = _setting(method, job, data, training, networks, given)
+    setting = _setting(method, job, data, training, networks, propensities)
     networks["prediction"].start_at("prediction", torch.logit(_rate(setting)))
     if job.start is not None:
         job.start.fill(networks, replicas, method)
@@ -363,7 +367,7 @@ def _train_at_once(
             validate=validate if stage.validate is None else partial(stage.validate, setting),
             tracker=job.progress.task(job.label, epochs),
             state=setting,
-            about=partial(_about, method, job, replicas, given, number),
+            about=partial(_about, method, job, replicas, propensities, number),
             keeps_start=job.start is not None,
         )
         return trained if stage.validate is None else _with_its_own_validation(trained, stage)
@@ -384,11 +388,11 @@ def _setting(
     data: Observed,
     training: Tensor,
     networks: Networks,
-    given: GivenPropensities | None,
+    propensities: GivenPropensities | None,
 ) -> Setting:
-    """What the losses see at the start."""
-    if given is not None:
-        floors = torch.tensor([given.floors[line] for line in given.lines])
+    """Return what the losses see at the start."""
+    if propensities is not None:
+        floors = torch.tensor([propensities.floors[line] for line in propensities.lines])
     else:
         floors = torch.full(
             (len(data.seeds),), job.log.density if method.p_min == "auto" else float(method.p_min)
@@ -404,10 +408,18 @@ def _setting(
 
 
 def _about(
-    method: Debiaser, job: Job, replicas: tuple[Replica, ...], given: GivenPropensities | None, stage: int
+    method: Debiaser,
+    job: Job,
+    replicas: tuple[Replica, ...],
+    propensities: GivenPropensities | None,
+    stage: int,
 ) -> dict[str, Any]:
-    """What a checkpoint knows a training by."""
-    known = () if given is None else (given.clicked, given.everywhere, np.array(given.lines))
+    """Return what a checkpoint knows a training by."""
+    known = (
+        ()
+        if propensities is None
+        else (propensities.clicked, propensities.everywhere, np.array(propensities.lines))
+    )
     return {
         "trains": method.name,
         "stage": stage,
@@ -424,7 +436,7 @@ def _about(
 
 
 def _rate(setting: Setting) -> Tensor:
-    """The conversion rate ``[R]`` of the training clicks, weighted where there are propensities."""
+    """Return the conversion rate ``[R]`` of the training clicks, weighted where there are propensities."""
     clicks = setting.clicks
     weight = torch.ones_like(clicks.conversion)
     if setting.given:
@@ -439,7 +451,7 @@ def _passes(
     data: Observed,
     order: Callable[[str], ShuffledRows],
 ) -> list[Pass[Sampler]]:
-    """The passes of an epoch of a stage, with samplers by the purpose of their order."""
+    """Return the passes of an epoch of a stage, with samplers by the purpose of their order."""
     passes = []
     for number, each in enumerate(stage.passes):
         # Every method's first pass has the same order, so that methods are paired; others differ.
@@ -456,7 +468,7 @@ def _shuffled(rows: Tensor, replicas: Sequence[Replica], batch_size: int, purpos
 
 
 def _with_its_own_validation(history: History, stage: Stage) -> History:
-    """The history of a stage that stops on another loss than that of conversions, under a name of its own."""
+    """Return the history of a stage that stops on a loss of its own, under a name of its own."""
     names = ", ".join(step.name for each in stage.passes for step in each.steps)
     return History({**history.train, f"{names}, held out": history.validation}, [], history.best_epoch)
 
@@ -471,7 +483,7 @@ def validation_loss(
     weighted: bool,
     level: bool = True,
 ) -> ValidationLoss | None:
-    """The validation loss of a network.
+    """Return the validation loss of a network.
 
     Parameters
     ----------
@@ -500,7 +512,7 @@ def validation_loss(
 def _learned(
     method: Debiaser, setting: Setting, validation: ValidationLoss | None, population: Population
 ) -> dict[str, list[Learned]]:
-    """What each tower of each replica learned, by name; the rule is that of :mod:`unskew.metrics.collapse`.
+    """Return what each tower of each replica learned; the rule is that of :mod:`unskew.metrics.collapse`.
 
     A conversion tower is judged on the rows that chose the epoch, with their weights; where none were held
     out, and where its output is no rate (scores to rank by, imputed errors), by its spread alone. A click
@@ -511,7 +523,7 @@ def _learned(
     cells = hashing.uniform_int(torch.arange(PAIRS, device=population.device), zero, population.size)
     pairs = population.rows(cells[None])
     form = getattr(method, "imputation_form", "P1")
-    found: dict[str, list[Learned]] = {}
+    towers: dict[str, list[Learned]] = {}
     for network in setting.networks.values():
         for tower in network.towers:
             # A residual that is 0 everywhere is what an imputer of the form P3 should learn from a good
@@ -520,13 +532,13 @@ def _learned(
                 continue
             is_rate = form == "P1" if tower == "imputation" else method.predicts_rates
             elsewhere = logits(network, pairs, tower=tower).detach().double().cpu().numpy()
-            found[tower] = [
+            towers[tower] = [
                 learned(logits=z, outcome=o, weight=w, elsewhere=e)
                 for (z, o, w), e in zip(
                     _judged_rows(setting, validation, tower, is_rate), elsewhere, strict=True
                 )
             ]
-    return found
+    return towers
 
 
 def _judged_rows(
@@ -537,8 +549,8 @@ def _judged_rows(
         assert setting.held_out is not None
         seen = setting.held_out.evaluation
         for z, o, w in zip(setting.predicted(seen, tower), seen.click, seen.weight, strict=True):
-            kept = w > 0
-            yield _plain(z[kept]), _plain(o[kept]), _plain(w[kept])
+            counted = w > 0
+            yield _plain(z[counted]), _plain(o[counted]), _plain(w[counted])
         return
     source = setting.clicks if validation is None else validation
     z = logits(setting.network_of(tower)[1], source.rows, tower=tower)

@@ -51,7 +51,7 @@ class ImputationForm:
         raise NotImplementedError
 
     def deviation(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
-        """What the squared imputation loss squares: e − ê."""
+        """Return e − ê, which the squared imputation loss squares."""
         return self.error(conversion, logit) - self.imputed(output, logit)
 
     def shifted(self, conversion: Tensor, output: Tensor, logit: Tensor, shift: Tensor) -> Tensor:
@@ -231,13 +231,13 @@ def imputation_loss(
     whole = Space(**space)
     conversion, weight = whole.known(conversion), whole.known(weight).detach()
     if loss == "ce":
-        each = cross_entropy(conversion, imputation)
+        error = cross_entropy(conversion, imputation)
     else:
         deviation = form_of(form).deviation(conversion, imputation, logit.detach())
-        each = (deviation if targeting is None else deviation - whole.known(targeting)).square()
+        error = (deviation if targeting is None else deviation - whole.known(targeting)).square()
     if mean_weight is not None:
-        return whole.mean_of_clicks(weight * each / mean_weight)
-    return whole.over_clicks(weight * each)
+        return whole.mean_of_clicks(weight * error / mean_weight)
+    return whole.over_clicks(weight * error)
 
 
 FAR_TARGET = 20.0

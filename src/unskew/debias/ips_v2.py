@@ -141,7 +141,7 @@ def squared_imbalance(
     return first * second
 
 
-def _half(values: OnBoth, part: int) -> OnBoth:
+def _half(values: OnBoth, number: int) -> OnBoth:
     if isinstance(values, tuple):
-        return halves(values[0])[part], halves(values[1])[part]
-    return halves(values)[part]
+        return halves(values[0])[number], halves(values[1])[number]
+    return halves(values)[number]

@@ -205,7 +205,7 @@ class Debiaser(Estimator):
         return {}
 
     def learner_of(self, network: str) -> Learner:
-        """What builds a network."""
+        """Return what builds a network."""
         own = self.learners().get(network)
         return self.learner if own is None else own
 
@@ -218,7 +218,7 @@ class Debiaser(Estimator):
         return {}
 
     def learns_from(self) -> Mapping[str, Counted]:
-        """What a network's loss is a likelihood of, where it is not clicks; with a click tower, all of D."""
+        """Return what a network's loss is a likelihood of, where it is not clicks."""
         return {name: "population" for name, towers in self.networks().items() if "click" in towers}
 
     def decay_of(self, network: str, *, clicks: int, population: int) -> float:
@@ -308,9 +308,9 @@ class Debiaser(Estimator):
         self._check()
         self._start(seeds, device)
         require_log(log)
-        given = self._given_propensities(log, propensity, calibrated)
+        resolved = self._given_propensities(log, propensity, calibrated)
         job = self._job(log, validation, progress, label, start)
-        self._keep(job, train_sets(self, job, [given])[0], given)
+        self._keep(job, train_sets(self, job, [resolved])[0], resolved)
         warn_of_collapse(job.label, self.collapsed_, len(self.seeds_), self.members)
         return self
 
@@ -352,14 +352,14 @@ class Debiaser(Estimator):
         require(bool(propensities), "there are no propensities to fit with", "give at least one set")
         self._check()
         require_log(log)
-        sets, given = {key: type(self)(**self.get_params(deep=False)) for key in propensities}, []
+        sets, resolved = {key: type(self)(**self.get_params(deep=False)) for key in propensities}, []
         for key, model in sets.items():
             model._start(seeds, device)
-            given.append(model._given_propensities(log, propensities[key], key not in raw))
+            resolved.append(model._given_propensities(log, propensities[key], key not in raw))
         first = next(iter(sets.values()))
         job = first._job(log, validation, progress, label, start)
-        trained_sets = train_sets(first, job, given)
-        for (key, model), trained, own in zip(sets.items(), trained_sets, given, strict=True):
+        trained_sets = train_sets(first, job, resolved)
+        for (key, model), trained, own in zip(sets.items(), trained_sets, resolved, strict=True):
             model.learner = first.learner
             model._keep(job, trained, own)
             warn_of_collapse(f"{job.label} ({key})", model.collapsed_, len(model.seeds_), model.members)
@@ -410,7 +410,7 @@ class Debiaser(Estimator):
                     remedy="give fit(…, propensity=) a Propensity, an array or a column, or use 'in-loop'",
                 )
             return None
-        given = given_propensities(
+        resolved = given_propensities(
             log,
             propensity,
             self.seeds_,
@@ -419,12 +419,12 @@ class Debiaser(Estimator):
             everywhere=self.needs_propensity_everywhere,
             full_space=self.needs_full_space,
         )
-        self.clipping_ = given.diagnostics
-        return given.of_members(self.members)
+        self.clipping_ = resolved.diagnostics
+        return resolved.of_members(self.members)
 
     @property
     def reads_features(self) -> bool:
-        """Whether one of its networks reads more than the two ids."""
+        """True where one of its networks reads more than the two ids."""
         return any(self.learner_of(name).reads_features for name in self.networks())
 
     def _job(
@@ -482,14 +482,14 @@ class Debiaser(Estimator):
         return replicas_of(self.seeds_, self.members)
 
     def _read_alone(self, log: Log) -> Log:
-        """The log with what its networks read."""
+        """Return the log with what its networks read."""
         if isinstance(self.learner, TableLearner):
             return read_by_tables(log, self.fields)
         if self.reads_features:
             return log.reading(self.fields)
         return log if log.features is None else log.with_features(None)
 
-    def _keep(self, job: Job, trained: Trained, given: GivenPropensities | None) -> None:
+    def _keep(self, job: Job, trained: Trained, resolved: GivenPropensities | None) -> None:
         """Keep what training left, finish, and recalibrate."""
         log = job.log
         self.users_, self.items_ = log.users, log.items
@@ -503,28 +503,28 @@ class Debiaser(Estimator):
         self.split_: Split = job.split(self.seeds_, members=1 + max(each.part for each in job.replicas))
         self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.replicas())
         self.finish(trained.setting)
-        self._recalibrate(job, given, trained.setting)
+        self._recalibrate(job, resolved, trained.setting)
 
-    def _recalibrate(self, job: Job, given: GivenPropensities | None, setting: Setting) -> None:
-        """As ``recalibrate`` says, on the clicks that chose the epoch."""
+    def _recalibrate(self, job: Job, resolved: GivenPropensities | None, setting: Setting) -> None:
+        """Recalibrate as ``recalibrate`` says, on the clicks that chose the epoch."""
         if self.recalibrate == NONE:
             return
         if job.validation is not None:
             self.recalibrate_on(job.validation, of="rows of validation")
             return
         log, rows = job.log, self._held_out_rows(job.log)
-        if given is not None:
-            own = given.clicked[list(given.lines[:: self.members])]
+        if resolved is not None:
+            own = resolved.clicked[list(resolved.lines[:: self.members])]
             p = np.take_along_axis(own, np.searchsorted(log.clicked, rows), axis=1)
         elif self.has_tower:
-            each = [fitted.by_seed(self, self.own_propensity(setting, log.take(line))) for line in rows]
-            p = np.stack([of_seeds[seed].mean(axis=0) for seed, of_seeds in enumerate(each)])
+            lines = [fitted.by_seed(self, self.own_propensity(setting, log.take(line))) for line in rows]
+            p = np.stack([of_seeds[seed].mean(axis=0) for seed, of_seeds in enumerate(lines)])
         else:
             p = np.ones(rows.shape)
         self.recalibration_ = fitted.map_of(log, rows, self.predict_held_out(log), p, self.recalibrate)
 
     def _held_out_rows(self, log: Log) -> NDArray[np.int64]:
-        """As :meth:`validation_rows`, all lines of a seed in one: ``[seeds, n]``."""
+        """Return :meth:`validation_rows`, all lines of a seed in one: ``[seeds, n]``."""
         return self.validation_rows(log).reshape(len(self.seeds_), -1)
 
     def predict_held_out(self, log: Log) -> NDArray[np.float64]:
@@ -537,7 +537,7 @@ class Debiaser(Estimator):
         return fitted.of_own_lines(self.without_recalibration(), rows, len(lines))
 
     def without_recalibration(self) -> Self:
-        """The same model as it was before it was recalibrated."""
+        """Return the same model as it was before it was recalibrated."""
         raw = copy(self)
         raw.recalibration_ = None
         return raw
@@ -569,8 +569,8 @@ class Debiaser(Estimator):
             self.recalibration_ = fitted.map_of(log, rows, predicted, np.ones(rows.shape), by, of)
             return self
         rows = self._held_out_rows(log)
-        given = given_propensities(log, propensity, self.seeds_, self.p_min).clicked
-        p = np.take_along_axis(given, np.searchsorted(log.clicked, rows), axis=1)
+        resolved = given_propensities(log, propensity, self.seeds_, self.p_min).clicked
+        p = np.take_along_axis(resolved, np.searchsorted(log.clicked, rows), axis=1)
         self.recalibration_ = fitted.map_of(log, rows, self.predict_held_out(log), p, by)
         return self
 
@@ -689,7 +689,7 @@ class Debiaser(Estimator):
         return interval(self._disagreeing(log, unseen), level)
 
     def spread(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
-        """The standard deviation ``[n]`` of the predictions of all members of all seeds.
+        """Return the standard deviation ``[n]`` of the predictions of all members of all seeds.
 
         Parameters
         ----------
@@ -705,7 +705,7 @@ class Debiaser(Estimator):
         return members
 
     def reader(self) -> Reader:
-        """What turns logs, pairs and frames into the rows that the networks read."""
+        """Return what turns logs, pairs and frames into the rows that the networks read."""
         self._require_fitted("networks_")
         return Reader(self.users_, self.items_, self.encoders_, self.device_)
 
@@ -744,11 +744,11 @@ class Debiaser(Estimator):
         return fitted.of_seeds(self, rows)
 
     def predict_lines(self, rows: Rows) -> NDArray[np.float64]:
-        """The same by line, as :meth:`predict_lines_each`; rows are ``[1, n]``, or ``[lines, n]``."""
+        """Return the same by line, as :meth:`predict_lines_each`; rows are ``[1, n]``, or ``[lines, n]``."""
         return fitted.of_lines(self, rows)
 
     def predict_replicas_rows(self, rows: Rows) -> NDArray[np.float64]:
-        """The same ``[seeds · members, n]`` by each member, also of models beside it."""
+        """Return the same ``[seeds · members, n]`` by each member, also of models beside it."""
         return fitted.of_replicas(self, rows)
 
     def _columns(self) -> tuple[str, ...]:
@@ -756,7 +756,7 @@ class Debiaser(Estimator):
         return () if self.encoders_ is None else tuple(each.feature.name for each in self.encoders_.encoders)
 
     def with_beside(self, *others: Debiaser) -> Self:
-        """This model with others of the same log and seeds beside it: the mean logit of their ensembles.
+        """Return this model with others of the same log beside it: the mean logit of their ensembles.
 
         Parameters
         ----------
@@ -776,15 +776,20 @@ class Debiaser(Estimator):
                 " held-out clicks",
                 "fit both alike: seeds, members, validation_share and validation_by too",
             )
-        mixed = self.beside_ or any(other.beside_ for other in others)
-        require(not mixed, "one of them has a model beside it already", "give models as fit left them")
+        together: tuple[Debiaser, ...] = (self, *others)
+        for model in together:
+            require(
+                not model.beside_,
+                f"{model.name} has a model beside it already",
+                "give models as fit left them",
+            )
         model = self.without_recalibration()
         model.beside_ = tuple(other.without_recalibration() for other in others)
         return model
 
 
 def require_shown_alone(method: Debiaser) -> None:
-    """An error for a method that looks at pairs which a log of shown rows does not list."""
+    """Raise for a method that looks at pairs which a log of shown rows does not list."""
     if method.needs_full_space or method.needs_propensity_everywhere:
         raise ParameterError(
             f"{method.name} looks at pairs that were not shown, which a log with known propensities does not"

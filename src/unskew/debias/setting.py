@@ -43,7 +43,7 @@ class Batch:
         return self.map(taken)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """The same, each tensor changed in the same way."""
+        """Return the same, each tensor changed in the same way."""
         return Batch(
             rows=self.rows.map(change),
             conversion=change(self.conversion),
@@ -58,7 +58,7 @@ def within(**intervals: str) -> Mapping[str, str]:
 
 
 def unknown(shape: Sequence[int], device: torch.device) -> Tensor:
-    """What a batch holds where nothing is known: NaN."""
+    """Return NaN, which a batch holds where nothing is known."""
     return torch.full((1, 1), torch.nan, device=device).expand(*shape)
 
 
@@ -78,7 +78,7 @@ class State:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was written yet."""
+        """True where nothing was written yet."""
         return not vars(self)
 
     @classmethod
@@ -88,7 +88,7 @@ class State:
 
     @classmethod
     def full_name(cls) -> str:
-        """What tells a kind from all others."""
+        """Return what tells a kind from all others."""
         return f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -148,7 +148,7 @@ class Setting:
         return logits(self.network_of(tower)[1], batch.rows, tower=tower)
 
     def network_of(self, tower: str) -> tuple[str, Network]:
-        """The network that has a tower."""
+        """Return the network that has a tower."""
         for name, network in self.networks.items():
             if tower in network.towers:
                 return name, network
@@ -200,7 +200,7 @@ class Observed:
     def __init__(
         self,
         log: Log,
-        given: GivenPropensities | None,
+        propensities: GivenPropensities | None,
         seeds: tuple[int, ...],
         device: torch.device,
         *,
@@ -214,9 +214,13 @@ class Observed:
         self.population = Population(log, device)
         self.cell = torch.as_tensor(log.cell[clicked] if log.space == "matrix" else clicked, device=device)
         self.conversion = torch.as_tensor(log.known_conversion(), device=device)
-        self.propensity = None if given is None else _on(given.clicked, device)
-        self.everywhere = None if given is None or given.everywhere is None else _on(given.everywhere, device)
-        lines = range(len(seeds)) if given is None else given.lines
+        self.propensity = None if propensities is None else _on(propensities.clicked, device)
+        self.everywhere = (
+            None
+            if propensities is None or propensities.everywhere is None
+            else _on(propensities.everywhere, device)
+        )
+        lines = range(len(seeds)) if propensities is None else propensities.lines
         self._line = torch.tensor(list(lines), device=device).unsqueeze(1)
 
     def split(self, held_out: int, by: SplitBy, ends: Mapping[int, Ends]) -> tuple[Tensor, Tensor]:
@@ -228,18 +232,18 @@ class Observed:
             Of the parts of each seed, where an earlier training has set them.
         """
         parts: dict[int, list[int]] = {}
-        for seed, part in self._holds_out:
-            parts.setdefault(seed, []).append(part)
-        found = {
+        for seed, number in self._holds_out:
+            parts.setdefault(seed, []).append(number)
+        splits_of = {
             seed: split_parts(self._log, seed, held_out, by, numbers, ends.get(seed, ()))
             for seed, numbers in parts.items()
         }
-        splits = (found[seed][part] for seed, part in self._holds_out)
+        splits = (splits_of[seed][part] for seed, part in self._holds_out)
         training, validation = (np.stack(each) for each in zip(*splits, strict=True))
         return torch.as_tensor(training, device=self.device), torch.as_tensor(validation, device=self.device)
 
     def observed(self, rows: Tensor) -> Batch:
-        """A batch of O from positions ``[R, B]``, or ``[1, B]`` for all replicas."""
+        """Return a batch of O from positions ``[R, B]``, or ``[1, B]`` for all replicas."""
         cell, shape = self.cell[rows], (len(self.seeds), rows.shape[1])
         return Batch(
             rows=self.population.rows(cell),
@@ -253,7 +257,7 @@ class Observed:
         )
 
     def full(self, cells: Tensor) -> Batch:
-        """A batch of D from cells ``[R, B]``."""
+        """Return a batch of D from cells ``[R, B]``."""
         return Batch(
             rows=self.population.rows(cells),
             conversion=unknown(cells.shape, cells.device),
@@ -266,7 +270,7 @@ class Observed:
         )
 
     def bind(self, loss: Loss, setting: Setting) -> Callable[[Sample], Tensor]:
-        """A method's loss as a function of a sample."""
+        """Return a method's loss as a function of a sample."""
 
         def of_sample(sample: Sample) -> Tensor:
             assert sample.observed is not None
@@ -289,7 +293,7 @@ class Draws(Protocol):
     """How a pass of a method draws its batches, from a sampler of O and the population D."""
 
     def __call__(self, observed: ShuffledRows, population: Population) -> Sampler:
-        """The sampler."""
+        """Return the sampler."""
         ...
 
 
@@ -305,7 +309,7 @@ class ClicksAndCells:
     ratio: float = 1.0
 
     def __call__(self, observed: ShuffledRows, population: Population) -> Sampler:
-        """The sampler."""
+        """Return the sampler."""
         return ObservedAndFull(observed, population, self.ratio)
 
 

@@ -176,14 +176,14 @@ def stable_dr_propensity(
     tensor(0.6931)
     """
     whole, softplus = Space(**space), torch.nn.functional.softplus
-    (given, given_full), (error, error_full) = whole.both(propensity), whole.both(imputed)
+    (first_p, first_p_full), (error, error_full) = whole.both(propensity), whole.both(imputed)
     (s, s_full), (t, t_full) = whole.both(shift), whole.both(tilt)
     error, error_full = error.detach(), error_full.detach()
-    at_clicks = tilted_logit(given, error, s, t, centre=centre)
-    at_cells = tilted_logit(given_full, error_full, s_full, t_full, centre=centre)
+    at_clicks = tilted_logit(first_p, error, s, t, centre=centre)
+    at_cells = tilted_logit(first_p_full, error_full, s_full, t_full, centre=centre)
     # o = 0 everywhere, and then 1 on clicks: no row of the batch of D needs to be looked up.
     likelihood = whole.mean(clicked=softplus(-at_clicks) - softplus(at_clicks), everywhere=softplus(at_cells))
-    p = torch.sigmoid(tilted_logit(given, error, s.detach(), t, centre=centre)).clamp(min=p_min)
+    p = torch.sigmoid(tilted_logit(first_p, error, s.detach(), t, centre=centre)).clamp(min=p_min)
     first, second = (
         imputed_imbalance(*parts, click=half.click, density=half.density)
         for half, *parts in zip(whole.halves(), *map(halves, (error, error_full, p)), strict=True)

@@ -57,8 +57,8 @@ def write_models(folder: Path, models: Mapping[str, Debiaser], *beside: Reads) -
     """
     weights: dict[str, Tensor] = {}
     for key, model in models.items():
-        for at, each in _with_beside(key, model):
-            for name, network in each.networks_.items():
+        for at, one in _with_beside(key, model):
+            for name, network in one.networks_.items():
                 weights |= named(network.state_dict(), f"{at}/{name}/")
     write_tensors(folder / WEIGHTS, weights)
     write_inputs(folder, *models.values(), *beside)
@@ -73,12 +73,12 @@ def write_models(folder: Path, models: Mapping[str, Debiaser], *beside: Reads) -
 
 
 def _with_beside(key: str, model: Debiaser) -> list[tuple[str, Debiaser]]:
-    """A model by its key, and those beside it by others."""
+    """Return a model by its key, and those beside it by others."""
     return [(key, model), *((f"{key}/{name}", each) for name, each in _beside(model).items())]
 
 
 def _beside(model: Debiaser) -> dict[str, Debiaser]:
-    """The models beside one, by their entries."""
+    """Return the models beside one, by their entries."""
     return {_entry(number): each for number, each in enumerate(model.beside_, start=1)}
 
 
@@ -107,7 +107,7 @@ def _described(model: Debiaser) -> dict[str, Any]:
 def load_model(
     folder: str | Path | SavedFolder, method: str | None = None, *, device: str = "auto"
 ) -> Debiaser:
-    """The model of a run folder, ready to predict; by default the run's main method.
+    """Return the model of a run folder, ready to predict; by default the run's main method.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def load_model(
 
 
 def _loaded(saved: SavedFolder, key: str, device: str, *at: str) -> Debiaser:
-    """The model that the config describes there, with its weights by a key."""
+    """Return the model that the config describes there, with its weights by a key."""
     model = _restored(saved, *at)
     model.seeds_ = saved.seeds(*at, "seeds")
     model.split_ = _split(saved, model.members, *at)
@@ -155,7 +155,7 @@ def _loaded(saved: SavedFolder, key: str, device: str, *at: str) -> Debiaser:
 
 
 def _recalibration(saved: SavedFolder, key: str, seeds: int) -> Recalibration | None:
-    """That of a model; None where it has none."""
+    """Return the map of a model; None where it has none."""
     if not (saved.folder / RECALIBRATION).is_file():
         return None
     records = saved.json(RECALIBRATION)
@@ -163,14 +163,14 @@ def _recalibration(saved: SavedFolder, key: str, seeds: int) -> Recalibration | 
         raise saved.damaged(RECALIBRATION, f"it holds {records!r}")
     if key not in records:
         return None
-    found = Recalibration.from_dict(records[key])
-    if len(found.calibrators) != seeds:
-        raise saved.damaged(RECALIBRATION, f"{len(found.calibrators)} maps of {seeds} seeds")
-    return found
+    recalibration = Recalibration.from_dict(records[key])
+    if len(recalibration.calibrators) != seeds:
+        raise saved.damaged(RECALIBRATION, f"{len(recalibration.calibrators)} maps of {seeds} seeds")
+    return recalibration
 
 
 def _restored(saved: SavedFolder, *at: str) -> Debiaser:
-    """The untrained method that the config tells of."""
+    """Return the untrained method that the config tells of."""
     name = saved.entry(*at, "method", kind=str)
     if name not in METHODS:
         raise RunFolderError(
@@ -183,9 +183,9 @@ def _restored(saved: SavedFolder, *at: str) -> Debiaser:
 
 def _collapsed(saved: SavedFolder, *at: str) -> tuple[Collapsed, ...]:
     records = saved.entry(*at, "collapsed", kind=list)
-    for each in records:
-        kinds = [type(value) for value in each] if isinstance(each, list) else []
-        if kinds != [str, int, str] or each[2] not in REMEDIES:
+    for record in records:
+        kinds = [type(value) for value in record] if isinstance(record, list) else []
+        if kinds != [str, int, str] or record[2] not in REMEDIES:
             raise saved.damaged(CONFIG, f"{'.'.join(at)}.collapsed is {records!r}")
     return tuple(Collapsed(*each) for each in records)
 
@@ -211,7 +211,7 @@ def _split(saved: SavedFolder, members: int, *at: str) -> Split:
 
 
 def _is_ends(value: Any, lines: int) -> bool:
-    """Whether a value can be the ends of a seed's parts."""
+    """Return whether a value can be the ends of a seed's parts."""
     return (
         isinstance(value, list)
         and 1 <= len(value) <= lines

@@ -285,8 +285,8 @@ def loss_of_clicks(setting: Setting, observed: Batch, full: Batch) -> Tensor:
 def held_out_click_loss(setting: Setting) -> Tensor:
     """CE(o, p) of the calibration cells, as they weigh in D ``[R]``."""
     cells = setting.cells.calibration
-    each = cross_entropy(cells.click, setting.predicted(cells, "click") + base_logit(setting))
-    return (each * cells.weight).sum(1) / cells.weight.sum(1)
+    error = cross_entropy(cells.click, setting.predicted(cells, "click") + base_logit(setting))
+    return (error * cells.weight).sum(1) / cells.weight.sum(1)
 
 
 def platt_maps(cells: SplitCells, score: Tensor) -> Tensor:

@@ -103,9 +103,11 @@ class UIPS(Debiaser):
             known.write(cell=cell, value=value.to(observed.propensity.dtype))
             return
         hashes, rows = setting.cells.population.hashes, observed.rows.expand(replicas)
-        each = 1.0 - observed.propensity
+        information = 1.0 - observed.propensity
         user, item = (
-            torch.zeros(replicas, len(ids), dtype=each.dtype, device=device).scatter_add_(1, code, each)
+            torch.zeros(replicas, len(ids), dtype=information.dtype, device=device).scatter_add_(
+                1, code, information
+            )
             for ids, code in ((hashes.user, rows.user), (hashes.item, rows.item))
         )
         known.write(user=user, item=item)
