@@ -58,11 +58,9 @@ class DR(Debiaser):
     target_clip: float | None = None
 
     def before_epoch(self, setting: Setting) -> None:
-        """Find r̃, once."""
-        if setting.state(Rate).is_empty:
-            setting.state(Rate).write(
-                logit=constant_imputation(setting.clicks.conversion, setting.clicks.propensity)
-            )
+        """Find r̃, which stays the same."""
+        clicks = setting.clicks
+        setting.state(Rate).write(logit=constant_imputation(clicks.conversion, clicks.propensity))
 
     def imputed_rate(self, setting: Setting) -> Tensor:
         """Return r̃ ``[R]``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +26,6 @@ UserSums = tuple[Floats, Floats]
 """Two lines of sums by user; the metric is the ratio of their totals."""
 Measured = dict[str, list[tuple[float, UserSums]]]
 """By metric, the value of each seed and the sums by user that it is the ratio of."""
-
-
-class ConversionModel(Protocol):
-    """Anything that predicts conversions for the rows of a log, one line per seed."""
-
-    def predict_each(self, log: Log) -> NDArray[np.float64]:
-        """``[seeds, n]``."""
-        ...
 
 
 class Evaluation(Figures):
@@ -92,7 +84,7 @@ class Evaluation(Figures):
         return f"Evaluation({figures}; mean of {seeds} seed{'s' * (seeds > 1)} on {clicks:,} test rows)"
 
 
-def evaluate(model: ConversionModel, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0) -> Evaluation:
+def evaluate(model: Any, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0) -> Evaluation:
     """Return metrics on a test log that was shown at random, each with one value per seed of the model.
 
     They are ``auc`` (pooled), ``user_auc``, ``dcg@k``, ``hits@k``, ``recall@k``, ``ndcg@k``, ``nll`` and
@@ -102,6 +94,11 @@ def evaluate(model: ConversionModel, test: Log, *, ks: Sequence[int] = CUTOFFS, 
     a user's own test items are ranked, over users with at least one conversion; ties are broken at random by
     ``seed``. What other test users would show, and what the members of an ensemble reach, are attributes of
     the result.
+
+    Parameters
+    ----------
+    model
+        Anything whose ``predict_each(log)`` predicts conversions ``[seeds, n]``.
     """
     return Evaluation(model, test, ks, seed)
 
@@ -110,7 +107,7 @@ def _values(measured: Measured) -> dict[str, Floats]:
     return {name: np.array([value for value, _ in lines]) for name, lines in measured.items()}
 
 
-def _scored(model: ConversionModel, test: Log) -> tuple[Floats, bool]:
+def _scored(model: Any, test: Log) -> tuple[Floats, bool]:
     """Return predictions of the clicked rows of a test log, and whether they are rates."""
     if isinstance(model, type) or not hasattr(model, "predict_each"):
         raise ParameterError(f"{model!r} is not a trained model", remedy="give what fit returns")

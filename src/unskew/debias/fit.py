@@ -165,17 +165,24 @@ class Trained:
     networks: Networks
     setting: Setting
     """What the losses saw last, for :meth:`unskew.Debiaser.finish`."""
-    history: History
-    validation_loss: list[float] | None
-    learned: dict[str, list[Learned]]
+    learnt: Learnt
 
-    @property
-    def learnt(self) -> Learnt:
-        """Findings for each replica."""
-        tensors = {f"setting {name}": value for name, value in self.setting.tensors().items()}
-        for name, network in self.networks.items():
+    @classmethod
+    def now(
+        cls,
+        method: Debiaser,
+        networks: Networks,
+        setting: Setting,
+        history: History,
+        validate: ValidationLoss | None,
+    ) -> Trained:
+        """Return what training left just now."""
+        tensors = {f"setting {name}": value for name, value in setting.tensors().items()}
+        for name, network in networks.items():
             tensors |= {f"network {name} {key}": value for key, value in network.state_dict().items()}
-        return Learnt(self.history, self.validation_loss, self.learned, tensors)
+        losses = None if validate is None else validate().tolist()
+        towers = _learned(method, setting, validate, setting.cells.population)
+        return cls(networks, setting, Learnt(history, losses, towers, tensors))
 
     @classmethod
     def of(
@@ -189,13 +196,13 @@ class Trained:
         training, _ = data.split(job.held_out, job.by, job.ends)
         setting = _setting(method, job, data, training, networks, propensities)
         setting.restore(under(learnt.tensors, "setting "))
-        return cls(networks, setting, learnt.history, learnt.validation_loss, learnt.learned)
+        return cls(networks, setting, learnt)
 
     def collapsed(self, replicas: tuple[Replica, ...]) -> tuple[Collapsed, ...]:
         """Return the towers and seeds that learned nothing; members beyond the first are named."""
         return tuple(
             Collapsed(tower + f", member {of.member}" * (of.member > 0), of.seed, one.reason)
-            for tower, of_replicas in self.learned.items()
+            for tower, of_replicas in self.learnt.learned.items()
             for of, one in zip(replicas, of_replicas, strict=True)
             if one.reason is not None
         )
@@ -311,13 +318,7 @@ def _fit_tables(method: Debiaser, job: Job, propensities: GivenPropensities | No
         weighted=method.selection == "snips",
         level=method.predicts_rates,
     )
-    return Trained(
-        networks={"prediction": network},
-        setting=setting,
-        history=History(),
-        validation_loss=None if validate is None else validate().tolist(),
-        learned=_learned(method, setting, validate, data.population),
-    )
+    return Trained.now(method, {"prediction": network}, setting, History(), validate)
 
 
 def _train_at_once(
@@ -373,13 +374,7 @@ def _train_at_once(
         return trained if stage.validate is None else _with_its_own_validation(trained, stage)
 
     history = sum((train_stage(number, stage) for number, stage in enumerate(method.stages())), History())
-    return Trained(
-        networks=networks,
-        setting=setting,
-        history=history,
-        validation_loss=None if validate is None else validate().tolist(),
-        learned=_learned(method, setting, validate, data.population),
-    )
+    return Trained.now(method, networks, setting, history, validate)
 
 
 def _setting(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from unskew.base.estimator import require, require_choice
 from unskew.base.tensors import Tensor, torch
@@ -278,18 +278,12 @@ def require_target_clip(clip: float | None, form: FormName) -> None:
 Copy = Literal["epoch", "batch", "none", "host"]
 
 
-class Host(NamedTuple):
-    """How a doubly robust method trains its imputer, for methods that change one."""
-
-    weight: Callable[[Tensor], Tensor]
-    copy: Copy
-
-
-HOSTS = {
-    "dr-jl": Host(inverse_weight, "none"),
-    "mrdr": Host(variance_weight, "epoch"),
-    "dr-bias": Host(bias_weight, "none"),
+HOSTS: dict[str, tuple[Callable[[Tensor], Tensor], Copy]] = {
+    "dr-jl": (inverse_weight, "none"),
+    "mrdr": (variance_weight, "epoch"),
+    "dr-bias": (bias_weight, "none"),
 }
+"""The weight and the copying of the imputers of methods that may be a host."""
 
 
 class MeanWeight(State):
@@ -505,8 +499,8 @@ class Hosted(JointLearning):
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """Return w of the host."""
-        return HOSTS[self.host].weight(propensity)
+        return HOSTS[self.host][0](propensity)
 
     def copying(self) -> Copy:
         """Return the copy of the host, or as given."""
-        return HOSTS[self.host].copy if self.copy == "host" else self.copy
+        return HOSTS[self.host][1] if self.copy == "host" else self.copy

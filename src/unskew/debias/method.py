@@ -461,8 +461,8 @@ class Debiaser(Estimator):
             )
         if warm is not None and held_out:
             held_out, ends = warm.ends(self, log, replicas, by, held_out)
-        label = label or self.name
-        return Job(log, replicas, self.device_, validation, progress, label, warm, by, held_out, ends)
+        name = label or self.name
+        return Job(log, replicas, self.device_, validation, progress, name, warm, by, held_out, ends)
 
     def _warm_start(self, start: Debiaser | str | Path, log: Log, called: str = "start") -> WarmStart:
         from unskew.debias.storage import load_model
@@ -498,8 +498,8 @@ class Debiaser(Estimator):
         self.start_: WarmStart | None = job.start
         self.recalibration_: Recalibration | None = None
         self.beside_: tuple[Debiaser, ...] = ()
-        self.history_ = trained.history
-        self.validation_loss_ = trained.validation_loss
+        self.history_ = trained.learnt.history
+        self.validation_loss_ = trained.learnt.validation_loss
         self.split_: Split = job.split(self.seeds_, members=1 + max(each.part for each in job.replicas))
         self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.replicas())
         self.finish(trained.setting)
@@ -778,14 +778,11 @@ class Debiaser(Estimator):
             )
         together: tuple[Debiaser, ...] = (self, *others)
         for model in together:
-            require(
-                not model.beside_,
-                f"{model.name} has a model beside it already",
-                "give models as fit left them",
-            )
-        model = self.without_recalibration()
-        model.beside_ = tuple(other.without_recalibration() for other in others)
-        return model
+            problem = f"{model.name} has a model beside it already"
+            require(not model.beside_, problem, "give models as fit left them")
+        whole = self.without_recalibration()
+        whole.beside_ = tuple(other.without_recalibration() for other in others)
+        return whole
 
 
 def require_shown_alone(method: Debiaser) -> None:

@@ -33,15 +33,6 @@ class Batch:
     cell: Tensor | None = None
     """Number of the pair's cell in D."""
 
-    def take(self, places: Tensor) -> Batch:
-        """Its rows by their places ``[R, B]``, of each replica its own."""
-
-        def taken(values: Tensor) -> Tensor:
-            at = places if values.dim() == 2 else places.unsqueeze(-1)
-            return torch.take_along_dim(values, at, dim=1)
-
-        return self.map(taken)
-
     def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
         """Return the same, each tensor changed in the same way."""
         return Batch(
