@@ -48,11 +48,6 @@ def within(**intervals: str) -> Mapping[str, str]:
     return MappingProxyType(intervals)
 
 
-def unknown(shape: Sequence[int], device: torch.device) -> Tensor:
-    """Return NaN, which a batch holds where nothing is known."""
-    return torch.full((1, 1), torch.nan, device=device).expand(*shape)
-
-
 class State:
     """Tensors ``[R, …]`` that one part of a method writes between steps and reads in them.
 
@@ -251,7 +246,7 @@ class Observed:
         """Return a batch of D from cells ``[R, B]``."""
         return Batch(
             rows=self.population.rows(cells),
-            conversion=unknown(cells.shape, cells.device),
+            conversion=_known(None, cells.shape, cells.device),
             propensity=_known(
                 None if self.everywhere is None else self.everywhere[self._line, cells],
                 cells.shape,
@@ -273,7 +268,7 @@ class Observed:
 
 def _known(values: Tensor | None, shape: Sequence[int], device: torch.device) -> Tensor:
     """Values for all replicas; NaN where nothing is known."""
-    return unknown(shape, device) if values is None else values.expand(*shape)
+    return (torch.full((1, 1), torch.nan, device=device) if values is None else values).expand(*shape)
 
 
 def _on(values: NDArray[Any], device: torch.device) -> Tensor:
