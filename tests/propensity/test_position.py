@@ -13,9 +13,8 @@ from sklearn.linear_model import LogisticRegression
 
 import unskew as us
 from unskew.base.errors import DataError, ParameterError
-from unskew.propensity.likelihood import Inputs
 from unskew.propensity.per_replica import TrainingCells
-from unskew.propensity.position import PositionLikelihood
+from unskew.propensity.position import Inputs, PositionLikelihood
 
 EXAMINED = np.array([1.0, 0.6, 0.3, 0.1])
 POSITIONS = np.array([1, 2, 3, 10])

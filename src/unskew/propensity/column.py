@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from unskew.base.errors import DataError, UnskewError
 from unskew.base.progress import Progress
-from unskew.base.tensors import nn, torch
-from unskew.data import Log, Rows, Schema
+from unskew.base.tensors import nn
+from unskew.data import Log, Schema
 from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.given import column_of, require_probabilities
 from unskew.propensity.per_replica import PerReplica
-from unskew.propensity.propensity import BasePropensity, HeldOutCells
-
-SCORE = "score"
-"""The field of ``Rows`` that holds the column."""
+from unskew.propensity.propensity import BasePropensity
 
 
 @dataclass(kw_only=True)
@@ -47,6 +43,7 @@ class ColumnPropensity(BasePropensity):
 
     name: ClassVar[str] = "column"
     saves: ClassVar[bool] = False
+    reads: ClassVar[str] = "score"
     column: str = "propensity"
 
     most_cells: ClassVar[int] = 1 << 62
@@ -58,28 +55,14 @@ class ColumnPropensity(BasePropensity):
                 f"column '{self.column}' tells nothing of pairs that the log does not list",
                 remedy="use the space 'impressions' (--space impressions) if the rows are all that was shown",
             )
-        self._scores = self._column(self.log_)
+        self._further(self.log_)
         models = [_as_the_rows_have_it] * self.replicas_
-        return PerReplica(models, [0.0] * self.replicas_, reads=SCORE)
+        return PerReplica(models, [0.0] * self.replicas_, reads=self.reads)
 
-    def _column(self, log: Log) -> Floats:
+    def _further(self, log: Log) -> Floats:
         scores = column_of(log, self.column)
         require_probabilities(scores[None], lambda row: f"column '{self.column}', row {row}")
         return scores
-
-    def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
-        population = self.cells_.population
-        cells, weight = self._held_out_cells(role, replicas)
-        rows = population.rows(cells)
-        score = torch.as_tensor(self._scores)[cells]
-        return HeldOutCells(
-            Rows(user=rows.user, item=rows.item, **{SCORE: score}), population.click(cells), weight, cells
-        )
-
-    def _rows_of(self, log: Log) -> Rows:
-        rows = super()._rows_of(log)
-        score = torch.as_tensor(self._column(log))[None]
-        return Rows(**{name: rows[name] for name in rows}, **{SCORE: score})
 
     def _untrained(self, schema: Schema) -> nn.Module:
         raise UnskewError(

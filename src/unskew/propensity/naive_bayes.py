@@ -67,6 +67,7 @@ class NaiveBayesPropensity(BasePropensity):
     """
 
     name: ClassVar[str] = "naive_bayes"
+    reads: ClassVar[str] = "conversion"
     most_cells: ClassVar[int] = MOST_CELLS
     facts: ClassVar[Mapping[str, type]] = {"message_": str}
     sample_share: float = 1.0
@@ -114,7 +115,7 @@ class NaiveBayesPropensity(BasePropensity):
             self.name,
             progress,
             make=BayesModel,
-            reads="conversion",
+            reads=self.reads,
         )
 
     def _seen(self, log: Log, sample: Log) -> SeenCells:
@@ -167,12 +168,8 @@ class NaiveBayesPropensity(BasePropensity):
         users, items, conversion, click, weight = (torch.as_tensor(line)[None] for line in lines)
         return HeldOutCells(Rows(user=users, item=items, conversion=conversion), click, weight)
 
-    def _rows_of(self, log: Log) -> Rows:
-        rows = super()._rows_of(log)
-        if log.conversion is None:
-            return rows
-        conversion = torch.as_tensor(log.conversion.astype(np.float64))[None]
-        return Rows(**{name: rows[name] for name in rows}, conversion=conversion)
+    def _further(self, log: Log) -> Floats | None:
+        return None if log.conversion is None else log.conversion.astype(np.float64)
 
     def use_log(self, log: Log) -> None:
         """Of a loaded one refused: a folder does not keep what was seen of the random sample."""
@@ -186,7 +183,7 @@ class NaiveBayesPropensity(BasePropensity):
         return room_for(self.replicas_, density=(), by_conversion=(2,))
 
     def _scorer_of(self, trained: nn.Module) -> Scorer:
-        return PerReplica.of(trained.state_dict(), BayesModel, reads="conversion")
+        return PerReplica.of(trained.state_dict(), BayesModel, reads=self.reads)
 
 
 @dataclass(frozen=True, eq=False)

@@ -102,26 +102,21 @@ class ReplicaCells:
         """Return the clicked cells among its training cells."""
         return self._training(self._looked_up(self.population.observed.numpy()))
 
-    def training_margins(self, parts: int) -> tuple[Floats, Floats]:
-        """Return how many of its training cells each user and each item of a matrix has, ``[codes, parts]``.
+    def training_margins(self) -> tuple[Floats, Floats]:
+        """Return how many of its training cells each user and each item of a matrix has.
 
-        What is expected where a fold holds pairs, and what is so where it holds users or items. A cell is in
-        the part of its slot, modulo ``parts``.
+        What is expected where a fold holds pairs, and what is so where it holds users or items.
         """
         items = self.population.n_items
         users = self.population.size // items
-        trains = self._roles == TRAIN
-        part = np.arange(len(trains)) % parts
-        by = self._dealt.folds.by
+        by, trains = self._dealt.folds.by, self._roles == TRAIN
         if by == "cell":
-            share = np.bincount(part[trains], minlength=parts) / len(trains)
-            return np.tile(items * share, (users, 1)), np.tile(users * share, (items, 1))
+            return np.full(users, items * trains.mean()), np.full(items, users * trains.mean())
         slot = self.slot(np.arange(0, users * items, items) if by == "user" else np.arange(items))
-        own = np.zeros((len(slot), parts))
-        own[np.arange(len(slot)), part[slot]] = trains[slot]
+        own = trains[slot].astype(np.float64)
         if by == "user":
-            return own * items, np.tile(own.sum(axis=0), (items, 1))
-        return np.tile(own.sum(axis=0), (users, 1)), own * users
+            return own * items, np.full(items, own.sum())
+        return np.full(users, own.sum()), own * users
 
     def training(self, ratio: float | None) -> TrainingCells:
         """Return all its training cells; with ``ratio``, the clicks among them and so many negatives per

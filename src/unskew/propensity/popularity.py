@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,82 +14,11 @@ from unskew.base.registry import register
 from unskew.base.tensors import nn
 from unskew.data import Schema
 from unskew.propensity.crossfit import Codes, Floats, Scorer
-from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, TrainingCells, room_for
+from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, room_for
 from unskew.propensity.propensity import BasePropensity
 
 LARGEST = 1 - 1e-6
 """Products of rates are no probabilities; those above are cut here."""
-
-PARTS = 4
-"""Parts into which training cells are dealt where a cell's own click must not enter its rates."""
-
-
-@dataclass(frozen=True, eq=False)
-class ClickRates:
-    r"""f = (clicks + s) / (expected clicks + s): how much more than the average a user (an item) clicks.
-
-    Expected are the clicks if every cell had the same chance; s is ``smoothing``, in clicks. Users without
-    a cell in training have f = 1.
-
-    Attributes
-    ----------
-    clicks, cells
-        For users and for items, ``[codes, parts]``.
-    """
-
-    clicks: tuple[Floats, Floats]
-    cells: tuple[Floats, Floats]
-    smoothing: float
-
-    @classmethod
-    def of(
-        cls, blocks: Iterable[TrainingCells], *, users: int, items: int, smoothing: float, parts: int = 1
-    ) -> ClickRates:
-        """Count the training cells, slot by slot into ``parts``."""
-        sizes = (users, items)
-        clicks = tuple(np.zeros(size * parts) for size in sizes)
-        cells = tuple(np.zeros(size * parts) for size in sizes)
-        for block in blocks:
-            part = block.slot % parts
-            for side, code in enumerate((block.user, block.item)):
-                place = code * parts + part
-                clicks[side][:] += np.bincount(place, block.click, minlength=len(clicks[side]))
-                cells[side][:] += np.bincount(place, minlength=len(cells[side]))
-        shaped = [
-            tuple(each.reshape(size, parts) for each, size in zip(counts, sizes, strict=True))
-            for counts in (clicks, cells)
-        ]
-        return cls(shaped[0], shaped[1], smoothing)  # type: ignore[arg-type]
-
-    @classmethod
-    def of_replica(
-        cls, replica: ReplicaCells, *, users: int, items: int, smoothing: float, parts: int = 1
-    ) -> ClickRates:
-        """Return the rates of a replica's training cells: counted, or for a large matrix computed from its
-        margins.
-
-        Its clicks are counted in any case. How many of a user's pairs train is then what is expected of
-        slots: with 10⁴ items that is right to some 0.5 %, and no cell of D is looked at.
-        """
-        if replica.population.space == "impressions" or replica.population.size <= MOST_CELLS:
-            return cls.of(replica.blocks(), users=users, items=items, smoothing=smoothing, parts=parts)
-        clicked = replica.training_clicks()
-        counted = cls.of([clicked], users=users, items=items, smoothing=smoothing, parts=parts)
-        return cls(counted.clicks, replica.training_margins(parts), smoothing)
-
-    @property
-    def density(self) -> float:
-        """Share of training cells that are clicked."""
-        return float(self.clicks[0].sum() / self.cells[0].sum())
-
-    def of_side(self, side: Literal[0, 1], code: Codes, slot: Codes | None = None) -> Floats:
-        """Return f of users (side 0) or items (1); with slots, from the cells of the other parts alone."""
-        # One more, of whom nothing is known: the rate of the average.
-        clicks, cells = (np.append(each[side].sum(axis=1), 0.0)[code] for each in (self.clicks, self.cells))
-        if slot is not None:
-            part = slot % self.clicks[side].shape[1]
-            clicks, cells = clicks - self.clicks[side][code, part], cells - self.cells[side][code, part]
-        return np.asarray((clicks + self.smoothing) / (self.density * cells + self.smoothing))
 
 
 @register(order=20)
@@ -141,16 +70,33 @@ class PopularityPropensity(BasePropensity):
         return PerReplica.fit(self._fit_one, self.cells_, self.name, progress, make=ProductModel)
 
     def _fit_one(self, replica: ReplicaCells) -> ProductModel:
-        users, items = len(self.users_), len(self.items_)
-        rates = ClickRates.of_replica(replica, users=users, items=items, smoothing=self.smoothing)
-        user = rates.of_side(0, np.arange(users)) ** self.user_power
-        item = rates.of_side(1, np.arange(items)) ** self.item_power
+        clicks, cells = self._counts(replica)
+        density = float(clicks[0].sum() / cells[0].sum())
+        user, item = (
+            ((of_id + self.smoothing) / (density * known + self.smoothing)) ** power
+            for of_id, known, power in zip(clicks, cells, (self.user_power, self.item_power), strict=True)
+        )
         if self.space_ == "matrix":
             mean = float(user.mean() * item.mean())
         else:
             assert self.log_ is not None
             mean = float((user[self.log_.user] * item[self.log_.item]).mean())
-        return ProductModel(rates.density / mean, user, item)
+        return ProductModel(density / mean, user, item)
+
+    def _counts(self, replica: ReplicaCells) -> tuple[list[Floats], Sequence[Floats]]:
+        """Return clicks, and training cells, of each user and each item.
+
+        Clicks are counted. How many pairs of a large matrix train is what is expected of slots: with 10⁴
+        items that is right to some 0.5 %, and no cell of D is looked at.
+        """
+        population, sizes = replica.population, (len(self.users_), len(self.items_))
+        whole = population.space == "impressions" or population.size <= MOST_CELLS
+        clicks, cells = ([np.zeros(size) for size in sizes] for _ in range(2))
+        for block in replica.blocks() if whole else [replica.training_clicks()]:
+            for side, code in enumerate((block.user, block.item)):
+                clicks[side] += np.bincount(code, block.click, minlength=sizes[side])
+                cells[side] += np.bincount(code, minlength=sizes[side])
+        return clicks, cells if whole else replica.training_margins()
 
     def _untrained(self, schema: Schema) -> nn.Module:
         return room_for(self.replicas_, constant=(), user=(schema.user.size,), item=(schema.item.size,))

@@ -5,31 +5,35 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit, logit
 
 from unskew.base.columns import number_column
-from unskew.base.errors import DataError, ParameterError
+from unskew.base.errors import DataError, ParameterError, TrainingError
 from unskew.base.estimator import require, require_above
 from unskew.base.plain_text import listed
 from unskew.base.progress import Progress
 from unskew.base.registry import register
-from unskew.base.tensors import nn, torch
-from unskew.data import Log, Rows, Schema
+from unskew.base.tensors import nn
+from unskew.data import Log, Schema
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
-from unskew.propensity.likelihood import Inputs, Likelihood, LogitModel, scaled, with_ones
 from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, TrainingCells, room_for
-from unskew.propensity.propensity import BasePropensity, HeldOutCells
-
-FIELD = "position"
-"""The field of rows that holds positions."""
+from unskew.propensity.propensity import BasePropensity
 
 PSEUDO_ROWS = 0.5
 """Examined, and as many unexamined, rows added to each position: none is then examined never or always."""
+
+SETTLED = {"gtol": 1e-3, "ftol": 0.0, "maxiter": 2000, "maxcor": 20}
+"""A fit ends where every derivative is below this share of its parameter's standard error."""
+
+GREATEST_GRADIENT = 0.1
+"""A fit that did not settle, and has a derivative above this share of its standard error, has failed."""
 
 
 @register(order=35)
@@ -90,6 +94,7 @@ class PositionPropensity(BasePropensity):
     """
 
     name: ClassVar[str] = "position"
+    reads: ClassVar[str] = "position"
     most_cells: ClassVar[int] = MOST_CELLS
     facts: ClassVar[Mapping[str, type]] = {"columns_": int, "places_": int}
     position: str = "position"
@@ -119,7 +124,7 @@ class PositionPropensity(BasePropensity):
 
     def predict_examination(self, log: Log) -> Floats:
         """θ of the position of each row of a log: how likely it was to be examined, relative to the first."""
-        place = np.searchsorted(self.positions_, self._positions_of(log))
+        place = np.searchsorted(self.positions_, self._further(log))
         return self.examination_[place]
 
     def predict_pairs_each(self, user: Any, item: Any, **options: Any) -> Floats:
@@ -157,7 +162,7 @@ class PositionPropensity(BasePropensity):
             self.name,
             progress,
             make=PositionModel,
-            reads=FIELD,
+            reads=self.reads,
             about=self.about_training,
         )
 
@@ -172,7 +177,7 @@ class PositionPropensity(BasePropensity):
                 remedy="give the log user_features= or item_features=, or use ids=True",
             )
         left, right = (
-            scaled(with_ones(np.empty((size, 0)) if each is None else each.values.astype(np.float64)))
+            np.column_stack([np.ones(size), *([] if each is None else [_scaled(each.values)])])
             for each, size in zip(given, (log.n_users, log.n_items), strict=True)
         )
         self.columns_ = right.shape[1] + 2
@@ -183,20 +188,8 @@ class PositionPropensity(BasePropensity):
             free[1:, 1:] = False
         return Inputs(left, right, free)
 
-    def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
-        assert self.log_ is not None
-        cells, weight = self._held_out_cells(role, replicas)
-        population = self.cells_.population
-        position = torch.as_tensor(_column(self.log_, self.position))[cells]
-        rows = _with_position(population.rows(cells), position)
-        return HeldOutCells(rows, population.click(cells), weight, cells)
-
-    def _rows_of(self, log: Log) -> Rows:
-        rows = super()._rows_of(log)
-        return _with_position(rows, torch.as_tensor(self._positions_of(log))[None])
-
-    def _positions_of(self, log: Log) -> Floats:
-        """Positions of the rows of a log, all of which were there in training."""
+    def _further(self, log: Log) -> Floats:
+        """Return the positions of the rows of a log, all of which were there in training."""
         values = _column(log, self.position)
         unknown = np.flatnonzero(~np.isin(values, self.positions_))
         if len(unknown):
@@ -219,7 +212,7 @@ class PositionPropensity(BasePropensity):
         )
 
     def _scorer_of(self, trained: nn.Module) -> Scorer:
-        return PerReplica.of(trained.state_dict(), PositionModel, reads=FIELD)
+        return PerReplica.of(trained.state_dict(), PositionModel, reads=self.reads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,45 +232,63 @@ class PositionModel:
     def __call__(self, user: Codes, item: Codes, further: Floats | None) -> Floats:
         """Of pairs at positions."""
         assert further is not None
-        relevance = LogitModel(self.intercept, self.left, self.right)(user, item, None)
-        return np.asarray(self.examination[np.searchsorted(self.positions, further)] * relevance)
+        z = self.intercept + np.einsum("nk,nk->n", self.left[user], self.right[item])
+        return np.asarray(self.examination[np.searchsorted(self.positions, further)] * expit(z))
 
 
-class PositionLikelihood(Likelihood):
-    """The loss of clicks by θ_k·γ, in the parameters of γ and logit θ_k of all positions but the first."""
+class Inputs(NamedTuple):
+    """What the logit of γ is made of."""
+
+    left: Floats
+    """1 and the features of users ``[users, k]``."""
+    right: Floats
+    """1 and the features of items ``[items, l]``."""
+    free: NDArray[np.bool_]
+    """Which entries of W are learned ``[k, l]``."""
+
+
+class PositionLikelihood:
+    """The penalised loss of clicks in c, a, b, the free entries of W, and logit θ_k of all but the first.
+
+    Every parameter is divided by its standard error at the start, so that one tolerance serves all.
+    """
 
     def __init__(
-        self,
-        cells: TrainingCells,
-        inputs: Inputs,
-        place: Codes,
-        places: int,
-        *,
-        ids: bool,
-        penalty: float,
+        self, cells: TrainingCells, inputs: Inputs, place: Codes, places: int, *, ids: bool, penalty: float
     ) -> None:
-        super().__init__(cells, inputs, ids=ids, penalty=penalty)
-        self.place, self.places = place[self.order], places
-        clicks, rows = (np.bincount(self.place, values, minlength=places) for values in (self.click, None))
+        self.user, self.item, self.click = cells.user, cells.item, cells.click
+        self.place, self.places, self.inputs = place, places, inputs
+        self.left, self.right = inputs.left[self.user], inputs.right[self.item]
+        self.sizes = (len(inputs.left), len(inputs.right)) if ids else (0, 0)
+        clicks, rows = (np.bincount(place, values, minlength=places) for values in (self.click, None))
         rate = (clicks + PSEUDO_ROWS) / (rows + 2 * PSEUDO_ROWS)
-        self.start[0] = logit(rate[0])
         share = np.clip(rate[1:] / rate[0], 0.05, 0.95)
-        self.start = np.concatenate([self.start, logit(share)])
-        self.shrinkage = np.concatenate([self.shrinkage, np.zeros(places - 1)])
+        mean = self.click.mean()
+        squares: list[Any] = [[len(place)], *self._by_id(np.ones(len(place))), self._products(1.0, 2)]
+        curvature = mean * (1 - mean) * np.concatenate(squares)
+        self.shrinkage = np.full(len(curvature) + places - 1, penalty)
+        self.shrinkage[0], self.shrinkage[len(curvature) :] = 0.0, 0.0
         # About the information of a position's rows, and that of its pseudo-rows.
         known = (rows[1:] * rate[0] + 2 * PSEUDO_ROWS) * share * (1 - share)
-        self.unit = np.concatenate([self.unit, 1 / np.sqrt(known)])
+        self.unit = 1 / np.sqrt(np.concatenate([curvature, known]) + self.shrinkage)
+        self.start = np.concatenate([[logit(rate[0])], np.zeros(len(curvature) - 1), logit(share)])
 
-    def examination(self, theta: Floats) -> Floats:
-        """θ of each position."""
-        return np.concatenate([[1.0], expit(self._place_logits(theta))])
+    def optimum(self) -> Floats:
+        """Return the parameters where the loss is least."""
+        found = minimize(self.loss, self.start / self.unit, jac=True, method="L-BFGS-B", options=SETTLED)
+        steepest = np.abs(found.jac).max()
+        if not (found.success or steepest <= GREATEST_GRADIENT):
+            raise TrainingError(
+                f"the model of positions did not settle: a derivative is {steepest:.2g} standard errors",
+                remedy="raise penalty",
+            )
+        return np.asarray(found.x * self.unit)
 
-    def _place_logits(self, theta: Floats) -> Floats:
-        """logit θ of all positions but the first."""
-        return theta[len(theta) - self.places + 1 :]
-
-    def of_logits(self, theta: Floats, z: Floats) -> tuple[float, Floats]:
-        """The cross-entropy of clicks by θ_k·σ(z), and its derivatives."""
+    def loss(self, scaled: Floats) -> tuple[float, Floats]:
+        """Return the loss and its gradient in parameters divided by their units."""
+        theta = scaled * self.unit
+        c, a, b, w = self._parts(theta)
+        z = c + a[self.user] + b[self.item] + ((self.left @ w) * self.right).sum(axis=1)
         t = self._place_logits(theta)
         unexamined = np.concatenate([[0.0], expit(-t)])
         minus_log = np.concatenate([[0.0], np.logaddexp(0.0, -t)])
@@ -290,7 +301,43 @@ class PositionLikelihood(Likelihood):
         slope = np.where(clicked, -1.0, e * relevant / not_both)
         of_places = np.bincount(self.place, slope, minlength=self.places)[1:] * expit(-t)
         of_places += PSEUDO_ROWS * (expit(t) - expit(-t))
-        return float(value), np.concatenate([self.derivatives(slope * expit(-z)), of_places])
+        residual = slope * expit(-z)
+        parts: list[Any] = [[residual.sum()], *self._by_id(residual), self._products(residual, 1), of_places]
+        penalty = self.shrinkage * theta
+        return float(value + theta @ penalty / 2), (np.concatenate(parts) + penalty) * self.unit
+
+    def examination(self, theta: Floats) -> Floats:
+        """Return θ of each position."""
+        return np.concatenate([[1.0], expit(self._place_logits(theta))])
+
+    def logit_parts(self, theta: Floats) -> tuple[float, Floats, Floats]:
+        """Return the logit of a pair as c + left_u · right_i."""
+        c, a, b, w = self._parts(theta)
+        left = np.column_stack([self.inputs.left @ w, a, np.ones_like(a)])
+        return c, left, np.column_stack([self.inputs.right, np.ones_like(b), b])
+
+    def _place_logits(self, theta: Floats) -> Floats:
+        """Return logit θ of all positions but the first."""
+        return theta[len(theta) - self.places + 1 :]
+
+    def _parts(self, theta: Floats) -> tuple[float, Floats, Floats, Floats]:
+        """Return c, a, b and W."""
+        users, items = self.sizes
+        a, b = np.zeros(len(self.inputs.left)), np.zeros(len(self.inputs.right))
+        a[:users], b[:items] = theta[1 : 1 + users], theta[1 + users : 1 + users + items]
+        w = np.zeros(self.inputs.free.shape)
+        w[self.inputs.free] = theta[1 + users + items : len(theta) - self.places + 1]
+        return float(theta[0]), a, b, w
+
+    def _by_id(self, values: Floats) -> list[Floats]:
+        """Return sums of the values of rows by user, and by item."""
+        codes = zip((self.user, self.item), self.sizes, strict=True)
+        return [np.bincount(code, values, size).astype(np.float64) for code, size in codes if size]
+
+    def _products(self, values: Floats | float, power: int) -> Floats:
+        """Return sums over rows of values times products of inputs, for the free entries of W."""
+        weighted = (self.left**power).T * values @ self.right**power
+        return np.asarray(weighted[self.inputs.free])
 
 
 def warn_of_lone_positions(positions: Floats, place: Codes, item: Codes) -> None:
@@ -330,5 +377,7 @@ def _column(log: Log, name: str) -> Floats:
     return values
 
 
-def _with_position(rows: Rows, position: torch.Tensor) -> Rows:
-    return Rows(**{name: rows[name] for name in rows}, **{FIELD: position})
+def _scaled(columns: NDArray[Any]) -> Floats:
+    """Return columns, each divided by its greatest absolute value."""
+    largest = np.abs(columns).max(axis=0, initial=0.0)
+    return np.asarray(columns / np.where(largest > 0, largest, 1.0), dtype=np.float64)

@@ -147,6 +147,8 @@ class BasePropensity(Estimator, ABC):
 
     most_cells: ClassVar[int]
     """Above so many cells of D, ``negatives="auto"`` samples."""
+    reads: ClassVar[str] = ""
+    """The field of rows with what a kind reads of them beside ids and features."""
     read_off: ClassVar[tuple[str, ...]] = ("calibrator",)
     """Parameters that matter after training alone."""
     saves: ClassVar[bool] = True
@@ -563,7 +565,11 @@ class BasePropensity(Estimator, ABC):
         """Return the cells that have a role for each of some replicas."""
         population = self.cells_.population
         cells, weight = self._held_out_cells(role, replicas)
-        return HeldOutCells(population.rows(cells), population.click(cells), weight, cells)
+        rows = population.rows(cells)
+        if self.reads:
+            assert self.log_ is not None
+            rows = self._joined(rows, torch.as_tensor(self._further(self.log_))[cells])
+        return HeldOutCells(rows, population.click(cells), weight, cells)
 
     def _held_out_cells(self, role: int, replicas: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return numbers and weights ``[replicas, n]`` of such cells."""
@@ -623,7 +629,16 @@ class BasePropensity(Estimator, ABC):
 
     def _rows_of(self, log: Log) -> Rows:
         """Return the rows of a log, by their ids and features."""
-        return self.reader().of_log(log).rows
+        rows, further = self.reader().of_log(log).rows, self._further(log)
+        return rows if further is None else self._joined(rows, torch.as_tensor(further)[None])
+
+    def _joined(self, rows: Rows, further: Tensor) -> Rows:
+        """Return rows with the field ``reads``."""
+        return Rows(**{name: rows[name] for name in rows}, **{self.reads: further})
+
+    def _further(self, log: Log) -> Floats | None:
+        """Return what a kind reads of rows beside ids and features, its field ``reads``."""
+        return None
 
     def _unknown(self, rows: Rows) -> NDArray[np.bool_]:
         """Return which rows ``[1, n]`` are of users or items that were not there in training."""
