@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import stat
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,13 +12,14 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import unskew as us
 from unskew.base.errors import CheckpointWarning, ParameterError, RunFolderError
 from unskew.debias import Debiaser
 from unskew.training import checkpoint
 from unskew.training.checkpoint import Checkpoint
-from unskew.training.state import DamagedStateError, read_state
+from unskew.training.state import DamagedStateError, read_state, write_tensors
 
 SMALL = us.NeuMF(dim=2, layers=(4,), dropout=0.3)
 
@@ -389,3 +391,22 @@ def test_a_checkpoint_says_how_far_its_job_had_got(log, tmp_path):
     assert len([*tmp_path.glob("training-*-done.*")]) == 1
     last = read_state(max(tmp_path.glob("training-0002-0*"))).facts
     assert Checkpoint(tmp_path).so_far == f"1 training done, 'escm2-dr' at epoch {last['epoch'] + 1}"
+
+
+def test_views_numbers_and_empty_tensors_of_every_type_are_written_whole(tmp_path):
+    whole = torch.arange(24.0).view(4, 6)
+    tensors = {"left": whole[:, :3], "down": whole.t(), "one": whole[2:3, 5], "again": whole}
+    tensors |= {"none": torch.empty(0, 4), "number": torch.tensor(3.5), 'größe "1"': torch.ones(2)}
+    for dtype in (torch.int64, torch.float64, torch.float16, torch.int32, torch.uint8, torch.bool):
+        tensors[str(dtype)] = (torch.arange(21) % 2).to(dtype).view(3, 7)
+    write_tensors(tmp_path / "file", tensors)
+    found = load_file(tmp_path / "file")
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert found[name].shape == tensor.shape
+        assert torch.equal(found[name], tensor), name
+    write_tensors(tmp_path / "turned", dict(reversed(tensors.items())))
+    assert (tmp_path / "turned").read_bytes() == (tmp_path / "file").read_bytes()
+    (tmp_path / "other").touch()
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("file", "other")}
+    assert len(modes) == 1

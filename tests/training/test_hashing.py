@@ -27,21 +27,6 @@ def test_permute_sends_a_position_anywhere_with_equal_chance(bits):
         assert stats.chisquare(torch.bincount(image, minlength=1 << bits)).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("bits", [2, 5, 12, 41])
-@pytest.mark.parametrize("start", [0, 3])
-def test_the_compiled_loop_permutes_as_tensors_do(bits, start):
-    stop = min(1 << bits, start + 999)
-    expected = hashing.permute(torch.arange(start, stop), KEYS.unsqueeze(1), bits)
-    assert torch.equal(hashing.permuted_range(start, stop, KEYS, bits), expected)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 1023, 1024, 1025, 10**9, 2**40 + 1])
-def test_permutation_bits_cover_the_size_less_than_twice(size):
-    bits = hashing.permutation_bits(size)
-    assert size <= 1 << bits
-    assert size < 3 or (1 << bits) < 2 * size
-
-
 @pytest.mark.parametrize("size", [2, 7, 24, 1000])
 def test_uniform_int_is_uniform_for_every_key(size):
     draws = hashing.uniform_int(torch.arange(200_000).unsqueeze(0), KEYS.unsqueeze(1), size)

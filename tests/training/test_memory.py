@@ -20,13 +20,11 @@ from unskew.training import History, in_groups, join_histories, memory, train
 from unskew.training.memory import Size, replicas_at_once, size_of
 
 
-def limited_to(most: int, seen: list[int] | None = None):
+def limited_to(most: int):
     """Work that gives the replicas back, and runs out of memory with more than ``most``."""
 
     def work(replicas: slice) -> list[int]:
         numbers = list(range(100))[replicas]
-        if seen is not None:
-            seen.append(len(numbers))
         if len(numbers) > most:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
         return numbers
@@ -40,7 +38,7 @@ class TestInGroups:
         """There is nothing to free here, and all that tests have made is gone through for it, in a second."""
         monkeypatch.setattr(memory.gc, "collect", lambda: 0)
 
-    @pytest.mark.parametrize("most", [1, 2, 3, 4, 9])
+    @pytest.mark.parametrize("most", [1, 3, 9])
     def test_every_replica_comes_once_and_in_order(self, most):
         with pytest.warns(UserWarning, match="ran out of memory"):
             groups = in_groups(10, limited_to(most))
@@ -54,20 +52,6 @@ class TestInGroups:
             "the GPU ran out of memory with 10 replicas; training continues with 5 at a time",
             "the GPU ran out of memory with 5 replicas; training continues with 3 at a time",
         ]
-
-    def test_memory_that_runs_out_later_keeps_what_is_done(self):
-        seen: list[int] = []
-        left = [8, 8, 4, 1, 9, 9, 9, 9]
-
-        def work(replicas: slice) -> int:
-            seen.append(replicas.start)
-            if replicas.stop - replicas.start > left.pop(0):
-                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-            return replicas.start
-
-        with pytest.warns(UserWarning, match="ran out of memory"):
-            assert in_groups(16, work) == [0, 8, 10, 12, 14]
-        assert seen == [0, 0, 8, 8, 8, 10, 12, 14]
 
     def test_not_even_one_is_an_error_with_a_remedy(self):
         with (
@@ -120,9 +104,7 @@ PROPENSITY = {"learner": us.MF(dim=4), "learning_rate": 0.02, "epochs": 6, "pati
 @pytest.mark.parametrize(
     ("options", "groups"),
     [
-        ({"crossfit": None}, [3, 2]),
         # Also between the folds of one seed, and between the members of one ensemble.
-        ({"crossfit": 3}, [4, 4, 4, 3]),
         ({"crossfit": 2, "uncertainty": us.DeepEnsemble(members=2), "negatives": 2}, [3, 3, 3, 3, 3, 3, 2]),
     ],
 )
@@ -143,7 +125,7 @@ def test_a_propensity_trained_in_groups_is_the_one_trained_at_once(log, small_me
     assert in_parts.diagnose()["calibrated"]["nll"] == pytest.approx(at_once.diagnose()["calibrated"]["nll"])
 
 
-@pytest.mark.parametrize("method", [us.IPS, us.GPL, us.DRJL, us.ESCM2DR])
+@pytest.mark.parametrize("method", [us.GPL, us.ESCM2DR])
 def test_a_debiaser_trained_in_groups_is_the_one_trained_at_once(log, small_memory, method):
     def fitted():
         model = method(learner=us.MF(dim=4), epochs=4, learning_rate=0.02, patience=2, **short_stages(method))
@@ -191,16 +173,13 @@ class TestEstimate:
         assert found.in_training == 5 * (512 * 4 + 1) + 4 * 513 * 4 + 3 * 513
 
 
-@pytest.mark.parametrize(
-    "options", [{"crossfit": 5}, {"crossfit": 2, "uncertainty": us.DeepEnsemble(members=3)}]
-)
-def test_a_propensity_whose_folds_do_not_fit_at_once_is_the_same(log, small_memory, monkeypatch, options):
-    at_once = us.Propensity(**PROPENSITY, **options).fit(log, seeds=2)
+def test_a_propensity_whose_folds_do_not_fit_at_once_is_the_same(log, small_memory, monkeypatch):
+    at_once = us.Propensity(**PROPENSITY, crossfit=5).fit(log, seeds=2)
     networks = at_once.network_.replicas
     trained = small_memory(most=networks)
     parameters = sum(p.numel() for p in us.MF(dim=4).build(log.schema, [0]).parameters())
     monkeypatch.setattr(memory, "TRAINED_BYTES", 4 * parameters * 5 * 3)
-    in_parts = us.Propensity(**PROPENSITY, **options).fit(log, seeds=2)
+    in_parts = us.Propensity(**PROPENSITY, crossfit=5).fit(log, seeds=2)
     assert max(trained) == 3
     assert sum(trained) == networks
     np.testing.assert_allclose(in_parts.predict_matrix_each(), at_once.predict_matrix_each(), atol=1e-5)

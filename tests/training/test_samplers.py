@@ -48,7 +48,7 @@ def admitted_cells(population, held_out, replica):
     return cells[admitted[replica][slots.of(cells.unsqueeze(0))[replica]]]
 
 
-@pytest.mark.parametrize("batch_size", [1, 32, 97, 500])
+@pytest.mark.parametrize("batch_size", [1, 97])
 def test_shuffled_rows_visits_each_row_of_a_replica_once_an_epoch(batch_size):
     rows = torch.stack([torch.arange(100) + 1000 * replica for replica in range(3)])
     sampler = ShuffledRows(rows, SEEDS, batch_size)
@@ -121,7 +121,7 @@ def test_ten_billion_cells_are_not_materialised(monkeypatch):
     assert stats.kstest(block.cells[0].flatten().double() / 10**10, "uniform").pvalue > 1e-3
 
 
-@pytest.mark.parametrize("ratio", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("ratio", [0.5, 4.0])
 class TestClicksAndNegatives:
     def sampler(self, population, held_out, ratio, seeds=SEEDS, **options):
         return ClicksAndNegatives(population, seeds, 40, *held_out, ratio, **options)
@@ -174,7 +174,7 @@ def test_negatives_are_uniform_over_the_admitted_unclicked_cells(population, hel
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("ratio", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("ratio", [0.5, 3.0])
 def test_observed_and_full_adds_cells_drawn_uniformly_from_the_whole_space(population, ratio):
     rows = torch.arange(population.n_clicks).expand(3, -1)
     observed = ShuffledRows(rows, SEEDS, 64)
@@ -194,7 +194,7 @@ def test_observed_and_full_adds_cells_drawn_uniformly_from_the_whole_space(popul
     assert torch.equal(next(iter(alone.epoch(0))).cells.flatten(1)[0], drawn[0][1])
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+@pytest.mark.parametrize("parts", [1, 3])
 def test_parts_of_an_epoch_are_its_steps_in_turn(population, parts, monkeypatch):
     monkeypatch.setattr("unskew.training.samplers.BLOCK", 64)
     whole = EveryCell(population, [0, 1], 16)

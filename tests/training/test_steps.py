@@ -17,11 +17,10 @@ from unskew.training import (
     LookedUp,
     Population,
     Sample,
-    Schedule,
     Step,
-    loop,
     steps,
 )
+from unskew.training.adam import Adam
 from unskew.training.state import restore, result_parts, tensors_of
 from unskew.training.steps import CapturedSteps, EagerSteps
 
@@ -59,8 +58,7 @@ def trained(log, executor, device="cpu", sampler=None, loss=None, batch_size=64)
 
     sampler = sampler or LookedUp(EveryCell(population, SEEDS, batch_size), population)
     step = Step("fit", (lambda sample: loss(network, sample)) if loss else default_loss, ("network",))
-    schedule = Schedule(EPOCHS, 0.01, 1e-4, None)
-    run = executor(EagerSteps([step], {"network": loop.adam(network, "network", schedule, batch_size)}))
+    run = executor(EagerSteps([step], {"network": Adam(network, 0.01, 1e-4, batch_size)}))
     losses = [run.run(sampler, epoch)["fit"].clone() for epoch in range(EPOCHS)]
     return network, torch.stack(losses)
 
@@ -116,7 +114,7 @@ class TestPlayedOnACPU:
 
         def made(start=None):
             network = NeuMF(dim=16, layers=(16, 16, 16)).build(matrix_log.schema, SEEDS)
-            adam = loop.adam(network, "network", Schedule(1, 0.01, 1e-4, None), 64)
+            adam = Adam(network, 0.01, 1e-4, 64)
             parts = {**result_parts({"network": network}, None), "optimiser/network": adam}
             step = Step(
                 "fit", lambda each: cross_entropy(each.click, network(each.rows)).mean(-1), ("network",)
