@@ -94,11 +94,6 @@ def fit_tower(log):
     return model.fit(log, seeds=2, device="cpu")
 
 
-def fit_tdr(log):
-    model = us.TDR(learner=SMALL, epochs=2, batch_size=60)
-    return model.fit(log, propensity=0.3, seeds=1, device="cpu")
-
-
 def fit_folds(log):
     return us.Propensity(learner=SMALL, epochs=2, crossfit=2, batch_size=200).fit(log, seeds=2, device="cpu")
 
@@ -115,7 +110,6 @@ def fit_drawing(log):
 FITS = {
     "early stopping and dropout": fit_ips,
     "a tower in two stages": fit_tower,
-    "imputation": fit_tdr,
     "folds": fit_folds,
     "a method that draws": fit_drawing,
 }
@@ -342,13 +336,6 @@ def test_a_run_is_saved_though_its_checkpoint_can_no_longer_say_so(tmp_path, log
     assert out.is_dir()
     if what == "a full disk":
         assert read_state(folder / "job.safetensors").facts["status"] == "done"
-
-
-def test_no_state_is_written_before_it_is_time(tmp_path, log):
-    patient = Killing(tmp_path, at=None, every=3600.0)
-    with patient:
-        fit_ips(log)
-    assert patient.states == 1, "the end of the training"
 
 
 @pytest.mark.parametrize("every", ["often", "5", "-1m"])

@@ -77,7 +77,7 @@ class TestTheUpdate:
         ours, theirs = lazy_steps(table_of(7), steps, decay), dense_steps(table_of(7), steps, decay)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
 
-    @pytest.mark.parametrize("settled_every", [None, 1, 7, 150])
+    @pytest.mark.parametrize("settled_every", [None, 7])
     @pytest.mark.parametrize("count", [2, 30])
     def test_without_decay_it_is_adam_also_where_rows_wait(self, count, settled_every):
         """Rows wait up to all 500 steps, longer than their momentum lasts; all bins of waiting occur."""
@@ -222,14 +222,12 @@ class TestNetworks:
     @pytest.mark.parametrize(
         "learner",
         [
-            MF(dim=4),
             NeuMF(dim=4, layers=(8, 4), dropout=0.0),
             NeuMF(dim=4, layers=(8,), emb_dropout=0.1),
             BatchEnsemble(base=MF(dim=4), members=2),
             DCN(dim=4, layers=(8,)),
-            DeepFM(dim=4, layers=(8,)),
         ],
-        ids=["mf", "neumf in one go", "neumf by layers", "batch ensemble", "dcn", "deepfm"],
+        ids=["neumf in one go", "neumf by layers", "batch ensemble", "dcn"],
     )
     def test_every_learner_learns_what_it_does_with_dense_adam(self, learner, lazily):
         # One epoch: later, a unit of a ReLU near 0 may be active in the one and not in the other.
@@ -253,13 +251,6 @@ class TestNetworks:
         assert network.user.lazy is None
         double = MF(dim=4).build(Schema.of_ids(500, 500), [0]).double()
         assert Adam(double, LR, 0.0, 32).tables == []
-
-    @pytest.mark.usefixtures("lazily")
-    def test_a_replica_is_what_it_would_be_alone(self):
-        together, _ = fitted(NeuMF(dim=4, layers=(8, 4)), seeds=(4, 9))
-        alone, _ = fitted(NeuMF(dim=4, layers=(8, 4)), seeds=(9,))
-        for one, other in zip(together.parameters(), alone.parameters(), strict=True):
-            torch.testing.assert_close(one[1], other[0], rtol=0, atol=1e-5)
 
     @pytest.mark.usefixtures("lazily")
     def test_what_validation_sees_is_up_to_date_and_its_best_weights_come_back(self):
@@ -322,7 +313,7 @@ class TestWhatAStepTouches:
         return max(event.cpu_memory_usage for event in profile.events())
 
 
-@pytest.mark.parametrize("method", [us.IPS, us.DRJL, us.StableDR, us.ESCM2DR, us.MultiDR])
+@pytest.mark.parametrize("method", [us.StableDR, us.ESCM2DR])
 def test_methods_with_tables_by_rows_predict_as_with_dense_adam(method, lazily):
     """Several networks, towers, steps and look-ups in a step; few epochs, so that rounding stays small."""
     log = us.load("synthetic", n_users=60, n_items=40, density=0.15, seed=1).train
