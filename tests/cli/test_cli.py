@@ -279,7 +279,7 @@ class TestBadArguments:
             (["--device", "gpu7"], ["'gpu7' is not a device", "auto, cpu"]),
             (["--out", "notes.txt"], ["notes.txt", "is a file"]),
             (["--out", "notes.txt/run"], ["notes.txt", "cannot write into"]),
-            (["--colour"], ["No such option", "--colour", "--help"]),
+            (["--colour"], ["there is no option --colour", "--help"]),
         ],
     )
     def test_it_is_told_in_one_line_and_nothing_is_left(
@@ -296,7 +296,9 @@ class TestBadArguments:
         ("arguments", "remedy"),
         [
             (["fly"], "see unskew --help"),
-            (["--colour"], "see unskew --help"),
+            (["--colour"], "see --help and --help-all"),
+            (["runn"], "use run"),
+            (["run", "--methd", "ips"], "use --method"),
             (["score"], "give RUN"),
             (["score", "run"], "give FILE"),
         ],

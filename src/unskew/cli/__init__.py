@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import gc
 import io
 import os
@@ -101,12 +102,15 @@ def _run(arguments: list[str]) -> int:
             result = command.invoke(context)
     except click.exceptions.Exit as done:
         result = done.exit_code
+    except click.NoSuchOption as error:
+        parameters = [] if error.ctx is None else error.ctx.command.params
+        known = [flag.lstrip("-") for parameter in parameters for flag in parameter.opts]
+        name = error.option_name.lstrip("-")
+        near = difflib.get_close_matches(FORMER.get(name, name), known, n=1)
+        remedy = f"use --{near[0]}" if near else "see --help and --help-all after the verb"
+        return _fail(f"there is no option {error.option_name}. To fix: {remedy}.")
     except click.ClickException as error:
-        message = f"{error.format_message().rstrip('.')}.".replace("?.", "?")
-        for old, new in FORMER.items():
-            if f"--{old}" in message:
-                return _fail(f"there is no option --{old}. To fix: use --{new}.")
-        return _fail(f"{message} To fix: see unskew --help, or --help after the verb.")
+        return _fail(f"{error.format_message().rstrip('.')}. To fix: see --help after the verb.")
     except UnskewError as error:
         return _fail(str(error))
     return result if isinstance(result, int) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -29,9 +30,11 @@ class Application(click.Group):
         return VERBS
 
     def get_command(self, ctx: click.Context | None, name: str) -> click.Command | None:
-        """Return a verb, or None."""
+        """Return a verb by its name."""
         if name not in VERBS:
-            return None
+            near = difflib.get_close_matches(name, VERBS, n=1)
+            remedy = f"use {near[0]}" if near else "see unskew --help"
+            raise ParameterError(f"there is no verb {name!r}", remedy=remedy)
         plain = name.replace("-", "_")
         found: Any = getattr(import_module(f"unskew.cli.{plain}"), plain)
         return found if isinstance(found, Verb) else verb_of(found, name)

@@ -137,9 +137,9 @@ def _column(options: AuditOptions, name: str) -> str:
     column: str | None = getattr(options, name)
     if column is not None or options.cells is not None:
         return column or name
-    happened = "whether it happened, or for a bandit log give --actions N"
-    what = "probabilities in [0, 1]" if name == "score" else happened
-    raise ParameterError(f"--{name} is missing", remedy=f"name the column that says {what}")
+    outcomes = "outcomes, 0 or 1 (--outcome COLUMN), or for a bandit log give --actions N"
+    what = "probabilities (--score COLUMN)" if name == "score" else outcomes
+    raise ParameterError(f"--{name} is missing", remedy=f"name the column of {what}")
 
 
 def _rows_of(options: AuditOptions) -> list[str]:

@@ -73,15 +73,17 @@ def _lines(config: Config, log: Log, guesses: list[str]) -> Iterator[str]:
     yield f"# {log.n_clicks:,} rows are clicked{rate}."
     yield from (f"# Guessed: {sentence}." for sentence in guesses)
     time = config.data.time or time_column(log)
-    when = "drawn at random" if time is None else f"the latest by column '{plain(time)}'"
-    yield f"# The clicks that choose the epoch are {when}."
+    when = (
+        "clicks that are drawn at random" if time is None else f"the latest clicks (column '{plain(time)}')"
+    )
+    yield f"# Training stops early by {when}."
     roles = {"source", "user", "item", "click", "conversion", "space"}
     data = config.data.model_dump(include=roles, exclude_none=True)
     yield to_toml({"data": data if time is None else {**data, "time": time}})
     yield "# Models read, beside the ids:"
     leaks = {leak.column: leak for leak in check_leaks(log)}
     for line in log.schema_table()[2:]:
-        if line["name"] not in leaks:
+        if not any(line["name"] == name or line["name"].startswith(f"{name}.") for name in leaks):
             missing = f", {line['missing']:.1%} missing" if line["missing"] else ""
             yield f"#   {plain(line['name'])}: {line['kind']}, {line['cardinality']:,} values{missing}"
     left_out: dict[str, Any] = {} if log.features is None else dict(log.features.left_out)

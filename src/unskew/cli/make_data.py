@@ -84,5 +84,6 @@ def make_data(asked: MakeDataOptions) -> None:
             world, asked.out, test_rows=asked.test_rows, truth=asked.truth, progress=progress
         )
     shared.write_figures(asked.json_file, {**written, "folder": str(asked.out)})
-    counted = f"{written['rows']:,} rows in {written['files']:,} files, {written['bytes']:,} bytes"
+    files = f"{written['files']:,} file{'s' * (written['files'] != 1)}"
+    counted = f"{written['rows']:,} rows in {files}, {written['bytes']:,} bytes"
     print(f"{counted}: {plain(asked.out)}")

@@ -114,8 +114,9 @@ def _settings(options: MonitorOptions) -> MonitorSettings | None:
     for name in ("score", "outcome", "by"):
         if not getattr(options, name):
             raise ParameterError(
-                f"--{name} is missing, which a new store needs, as every call that names columns",
-                remedy="give --score, --outcome and --by (day, hour or week with --time, or a column)",
+                f"--{name} is missing, which a new store needs",
+                remedy="give --score, --outcome and --by (day, hour or week with --time, or a column); where"
+                " the store exists, give all columns or none",
             )
     segments = tuple(dict.fromkeys(options.segments))
     roles = Roles(str(options.score), str(options.outcome), options.weight, segments)

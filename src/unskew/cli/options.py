@@ -127,13 +127,6 @@ def name_of_tables(first: str, otherwise: str) -> str:
     return otherwise
 
 
-def run_files(run: Path) -> list[Path]:
-    """Return a run folder as something that is read."""
-    from unskew.base.files import CONFIG
-
-    return [run] if (run / CONFIG).exists() else []
-
-
 def plain_name(name: str, what: str) -> str:
     """Return a name that may become a folder's; one that leads elsewhere is an error."""
     if name in ("", ".", "..") or any(mark in name for mark in ("/", "\\", "\0")):

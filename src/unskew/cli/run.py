@@ -74,20 +74,9 @@ def read_sections(path: str | Path) -> dict[str, Any]:
     if not isinstance(tables, Mapping):
         raise DataError("run is no table", where=str(path), remedy="write [run.data] and the like")
     try:
-        sections = in_sections({key.replace("-", "_"): value for key, value in tables.items()})
+        return in_sections({key.replace("-", "_"): value for key, value in tables.items()})
     except ParameterError as error:
         raise ParameterError(error.problem, where=str(path), remedy=error.remedy) from None
-    if isinstance(parameters := sections.get("model", {}).get("parameters"), Mapping):
-        sections["model"]["parameters"] = _flat(parameters)
-    return sections
-
-
-def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the values of nested tables by names with dots."""
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        found |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
-    return found
 
 
 def _loader_options(options: Sequence[str], source: Any) -> dict[str, Any]:
