@@ -18,7 +18,7 @@ from unskew.data.datasets import load
 from unskew.metrics.registry import SHOWN_PROPENSITY
 from unskew.propensity import Propensity
 from unskew.propensity.propensity import BasePropensity
-from unskew.run.training import given_everywhere
+from unskew.run.propensities import given_everywhere
 
 SHOWN = tuple(each for each in SHOWN_PROPENSITY if each.name not in ("brier", "clipped_mass"))
 

@@ -34,7 +34,14 @@ from unskew.run.figures import (
     recalibration_figures,
 )
 from unskew.run.files import complete, loader_options, source_of_config
-from unskew.run.models import fit_models, recalibrate_models, started_from
+from unskew.run.models import (
+    check_start,
+    fit_models,
+    recalibrate_models,
+    run_digest,
+    start_figures,
+    started_from,
+)
 from unskew.run.parameters import looks_at_sample
 from unskew.run.propensities import (
     RunPropensities,
@@ -44,11 +51,9 @@ from unskew.run.propensities import (
     tower_figures,
     unknown_propensity,
 )
-from unskew.run.protocol import protocol_of
+from unskew.run.protocol import mature_dataset, protocol_of, split_labels, validation_params
 from unskew.run.result import Result, main_key
 from unskew.run.sizes import sized, sizes_label, sizes_of
-from unskew.run.split import mature_dataset, split_labels, validation_params
-from unskew.run.start import check_start, run_digest, start_figures
 from unskew.training import resolve_device
 from unskew.training.checkpoint import Checkpoint
 

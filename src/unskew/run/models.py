@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unskew.base.errors import RunFolderError
+from unskew.base.manifest import MANIFEST
 from unskew.base.progress import Progress
 from unskew.calibration.recalibration import AUTO, NONE
 from unskew.data import Log
 from unskew.data.datasets import Dataset
-from unskew.debias import METHODS, Debiaser
+from unskew.data.digest import digest_of
+from unskew.debias import METHODS, Debiaser, load_model
 from unskew.debias.method import require_shown_alone
 from unskew.learners import Learner, make_learner
 from unskew.run.config import AUTO as AUTO_METHOD
 from unskew.run.config import NO_METHOD
 from unskew.run.decision import BASELINE
 from unskew.run.parameters import changed
-from unskew.run.protocol import Protocol
-from unskew.run.split import validation_params
-from unskew.run.start import start_models
+from unskew.run.protocol import Protocol, validation_params
+from unskew.training.saved import SavedFolder
+from unskew.training.warm_start import without_seed
 
 if TYPE_CHECKING:
     from unskew.run.config import Config
@@ -111,3 +115,74 @@ def recalibrate_models(
         for model in models.values():
             if model.recalibration_ is None:
                 model.recalibrate_on(log, propensity=propensity, by=kind)
+
+
+def run_digest(folder: str | Path) -> str:
+    """Return the digest of a run folder: of its manifest, which lists all its files."""
+    return digest_of(SavedFolder(folder).text(MANIFEST))
+
+
+def check_start(folder: str | Path, seeds: Sequence[int]) -> None:
+    """Raise for a folder from which no run with these seeds can start, before any row is read."""
+    saved = SavedFolder(folder)
+    has = saved.seeds("methods", next(iter(_models_of(saved, folder))), "seeds")
+    missing = [seed for seed in seeds if seed not in has]
+    if missing:
+        raise without_seed(missing[0], has, str(folder))
+
+
+def _models_of(saved: SavedFolder, folder: str | Path) -> Mapping[str, Any]:
+    """Return what its config says of the conversion models of a run, by key; without any, raise."""
+    there = saved.entry("methods", kind=dict) if "methods" in saved.config else {}
+    if not there:
+        raise RunFolderError(
+            "holds no conversion model to start from", where=str(folder), remedy="give another run, or none"
+        )
+    return there
+
+
+def start_models(folder: str | Path, keys: Iterable[str], device: str) -> dict[str, Debiaser]:
+    """Return the model of an earlier run for each key; its main model where it has none of that key."""
+    saved = SavedFolder(folder)
+    there = _models_of(saved, folder)
+    return {key: load_model(saved, key if key in there else None, device=device) for key in keys}
+
+
+def start_figures(
+    folder: str | Path, models: Mapping[str, Debiaser], main: str, log: Log
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what changed since the run that models started from, and the same in words."""
+    changes = {
+        key: model.start_.changes(model, log) for key, model in models.items() if model.start_ is not None
+    }
+    if not changes:
+        return {}, []
+    fields = changes[main]["fields"]
+    moved = {
+        key: {name: value for name, value in change.items() if name != "fields"}
+        for key, change in changes.items()
+    }
+    labels = [_of_fields(folder, fields), *map(_of_model, moved, moved.values())]
+    return {"start": {"run": str(folder), "fields": fields, "models": moved}}, labels
+
+
+def _of_fields(folder: str | Path, fields: Mapping[str, Mapping[str, int]]) -> str:
+    words = []
+    for name, carried in fields.items():
+        is_id = name in ("user", "item")
+        if is_id or carried["new"] or carried["gone"]:
+            called = f"{name}s" if is_id else f"'{name}'"
+            counts = (f"{carried[what]:,} {what}" for what in ("kept", "new", "gone"))
+            words.append(f"{called} {', '.join(counts)}")
+    return f"started from {folder}: {'; '.join(words)}"
+
+
+def _of_model(key: str, moved: Mapping[str, Any]) -> str:
+    name = key.replace("_", " ")
+    if "rows" not in moved:
+        return f"{name}: no row is of a user and an item that both models know"
+    order = "–" if moved["rank_correlation"] is None else f"{moved['rank_correlation']:.3f}"
+    return (
+        f"{name}: predictions of {moved['rows']:,} rows moved by {moved['mean_absolute_change']:.2g} on"
+        f" average (rank correlation {order}, mean {moved['mean_before']:.3g} → {moved['mean_after']:.3g})"
+    )

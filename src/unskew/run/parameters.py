@@ -23,7 +23,7 @@ from unskew.propensity import (
     registered_name,
 )
 from unskew.run.config import AUTO, FIELDS, NO_METHOD, NO_PROPENSITY, SECTIONS, UNTRAINED
-from unskew.run.split import validation_params
+from unskew.run.protocol import validation_params
 from unskew.training.checkpoint import flat
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from unskew.debias.storage import write_models
 from unskew.metrics import CalibrationSketch
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.storage import write_propensity
-from unskew.run.split import split_columns
+from unskew.run.protocol import split_columns
 from unskew.training.checkpoint import Checkpoint
 from unskew.training.saved import sealed_folder, write_config, write_inputs
 
