@@ -34,8 +34,8 @@ def frame_of(frame: Any, *, collect: bool = False) -> nw.DataFrame[Any]:
         Also take what is computed when it is needed, such as a relation, and compute it.
     """
     try:
-        given = nw.from_native(frame, eager_only=not collect)
-        return given.collect(backend="pyarrow") if isinstance(given, nw.LazyFrame) else given
+        supplied = nw.from_native(frame, eager_only=not collect)
+        return supplied.collect(backend="pyarrow") if isinstance(supplied, nw.LazyFrame) else supplied
     except TypeError:
         remedy = "collect it first" if hasattr(frame, "collect") else "give a pandas, polars or Arrow table"
         raise DataError(f"{type(frame).__name__} is not a data frame in memory", remedy=remedy) from None
@@ -170,13 +170,13 @@ def require_utf8(texts: Any, name: str, row_of: Callable[[int], int] = int) -> N
         texts = texts.dictionary_decode()
     if not is_text(texts.type) or is_utf8(texts):
         return
-    for place, value in enumerate(texts.cast(pa.large_binary()).to_pylist()):
+    for position, value in enumerate(texts.cast(pa.large_binary()).to_pylist()):
         try:
             (value or b"").decode()
         except UnicodeDecodeError:
             raise DataError(
                 f"value {value[:SHOWN_BYTES]!r} is not UTF-8",
-                where=f"column '{name}', row {row_of(place)}",
+                where=f"column '{name}', row {row_of(position)}",
                 remedy="write the column anew in UTF-8",
             ) from None
 

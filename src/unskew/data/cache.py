@@ -150,7 +150,7 @@ def encoded_once(
     partitions = [values for _, values in source.partitions.values()]
     contents = _contents(folder, source)
     key = digest_of(FORMAT, __version__, contents, [*source.partitions], partitions, read_as)[:32]
-    place, beside = folder / key, folder / f"{key}{PARTIAL}"
+    target, beside = folder / key, folder / f"{key}{PARTIAL}"
 
     def make_beside(size: int) -> Path:
         _trimmed(folder, CACHE_BYTES - size)
@@ -158,7 +158,7 @@ def encoded_once(
         return beside
 
     with _locked(folder / f"{key}{LOCK}"):
-        if not (place / DESCRIPTION).is_file():
+        if not (target / DESCRIPTION).is_file():
             # What a process left there that was killed.
             shutil.rmtree(beside, ignore_errors=True)
             try:
@@ -173,11 +173,11 @@ def encoded_once(
                     return log
                 _save(log, beside, digest_of("cached log", key))
                 del log
-                os.replace(beside, place)
+                os.replace(beside, target)
             finally:
                 shutil.rmtree(beside, ignore_errors=True)
-        os.utime(place / DESCRIPTION)
-        return _load(place)
+        os.utime(target / DESCRIPTION)
+        return _load(target)
 
 
 def _contents(folder: Path, source: Source) -> list[str]:
@@ -263,9 +263,9 @@ def _arrays_of(log: Log) -> Iterator[tuple[str, NDArray[Any]]]:
     if log.features is None:
         return
     for name, values in log.features.values.items():
-        for part, array in vars(values).items():
+        for name_of_array, array in vars(values).items():
             if array is not None:
-                yield f"values/{name}/{part}", array
+                yield f"values/{name}/{name_of_array}", array
     for name, when in log.features.times.items():
         yield f"times/{name}", when
 
@@ -330,12 +330,12 @@ def _load(folder: Path) -> Log:
     ]
     features = None
     if about["features"] is not None:
-        declared = tuple(feature_from_dict(each) for each in about["features"]["declared"])
+        declared = tuple(feature_from_dict(entry) for entry in about["features"]["declared"])
         values: dict[str, Values] = {}
-        for each in declared:
-            prefix = f"values/{each.name}/"
+        for entry in declared:
+            prefix = f"values/{entry.name}/"
             parts = {name.removeprefix(prefix): get(name) for name in files if name.startswith(prefix)}
-            values[each.name] = (Numbers if "values" in parts else Texts)(**parts)
+            values[entry.name] = (Numbers if "values" in parts else Texts)(**parts)
         times = {name: get(f"times/{name}") for name in about["features"]["times"]}
         features = Described(declared, values, about["features"]["left_out"], times)
     log = Log(

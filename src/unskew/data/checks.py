@@ -132,8 +132,10 @@ def resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) 
         np.maximum.at(merged, inverse, np.where(np.isnan(conversion), np.float32(-1), conversion))
         conversion = np.where(merged < 0, np.float32(np.nan), merged)
     order = np.argsort(first)
-    kept = log.take(first[order])
-    return replace(kept, click=click[order], conversion=None if conversion is None else conversion[order])
+    first_rows = log.take(first[order])
+    return replace(
+        first_rows, click=click[order], conversion=None if conversion is None else conversion[order]
+    )
 
 
 def resolve_unclicked(log: Log, policy: Unclicked) -> tuple[Log, int]:

@@ -113,23 +113,23 @@ class Described:
         """Return some of them, by name (:func:`unskew.data.schema.is_selected`); refuse an unknown name."""
         if fields is None:
             return self
-        marked = {each.startswith(NOT) for each in fields}
+        marked = {entry.startswith(NOT) for entry in fields}
         require(
             len(marked) < 2,
             f"of the fields {listed(fields)} some are named and some left out",
             "name those that are read, or with a minus those that are not",
         )
-        names = {name for each in self.declared for name in (each.name, each.source)}
-        for name in (each.removeprefix(NOT) for each in fields):
+        names = {name for entry in self.declared for name in (entry.name, entry.source)}
+        for name in (entry.removeprefix(NOT) for entry in fields):
             remedy = f"name some of {listed(feature.name for feature in self.declared)}"
             require(name in names, f"there is no feature '{name}'", remedy)
-        declared = tuple(each for each in self.declared if is_selected(each.name, fields))
-        kept = {each.name for each in declared}
-        for each in declared:
-            share = each.share if isinstance(each, Coded) else None
-            problem = f"feature '{each.name}' shares the codes of '{share}', which is left out"
-            require(share is None or share in kept, problem, "name both, or none")
-        values = {name: each for name, each in self.values.items() if name in kept}
+        declared = tuple(entry for entry in self.declared if is_selected(entry.name, fields))
+        remaining = {entry.name for entry in declared}
+        for entry in declared:
+            share = entry.share if isinstance(entry, Coded) else None
+            problem = f"feature '{entry.name}' shares the codes of '{share}', which is left out"
+            require(share is None or share in remaining, problem, "name both, or none")
+        values = {name: entry for name, entry in self.values.items() if name in remaining}
         encoders = None if self.encoders is None else self.encoders.select(fields)
         return Described(declared, values, self.left_out, self.times, encoders)
 
@@ -190,9 +190,9 @@ def asked_columns(
     None is declared of one that is named, or found by ``"auto"`` among those that are not taken.
     """
     asked: dict[str, tuple[Feature | None, ...]] = {}
-    for each in without_auto(wanted):
-        name = each if isinstance(each, str) else each.source
-        asked[name] = (*asked.get(name, ()), None if isinstance(each, str) else each)
+    for entry in without_auto(wanted):
+        name = entry if isinstance(entry, str) else entry.source
+        asked[name] = (*asked.get(name, ()), None if isinstance(entry, str) else entry)
     inside = {name for prefix in asked for name in numbered(prefix, names)}
     if AUTO in wanted:
         free = [name for name in names if name not in taken and name not in inside]
@@ -204,7 +204,7 @@ def prepared(
     wanted: Wanted, columns: Mapping[str, Any], taken: Collection[str | None]
 ) -> dict[str, Prepared]:
     """Return the columns of features from arrays of any library; those that are not there are left out."""
-    found: dict[str, Prepared] = {}
+    result: dict[str, Prepared] = {}
     for name, declared in asked_columns(wanted, columns, taken).items():
         group = numbered(name, columns) if name not in columns else []
         if name in columns or group:
@@ -212,8 +212,8 @@ def prepared(
             column = FeatureColumn(name, array.type, declared)
             column.learn(array)
             column.decide()
-            found[name] = column.prepared(column.arrays(array), array.slice(0, 0))
-    return found
+            result[name] = column.prepared(column.arrays(array), array.slice(0, 0))
+    return result
 
 
 def described(
@@ -229,36 +229,36 @@ def described(
         Columns that ``"auto"`` leaves out.
     """
     finder = _Finder(columns, sources, dict.fromkeys(ignored if AUTO in wanted else (), IGNORED))
-    for each in without_auto(wanted):
-        finder.take(each)
+    for entry in without_auto(wanted):
+        finder.take(entry)
     if AUTO in wanted:
         finder.take_all()
     require_shared_codes(finder.declared)
-    made = {each.source for each in finder.declared.values()}
+    made = {entry.source for entry in finder.declared.values()}
     times = {name: columns[name].times for name in columns if name in made}
     known = {name: when for name, when in times.items() if when is not None}
     return Described(tuple(finder.declared.values()), finder.values, finder.left_out, known)
 
 
 def without_auto(wanted: Wanted) -> list[Feature | str]:
-    """The features that are named; an error for what is none."""
+    """Return the features that are named; an error for what is none."""
     if wanted == AUTO:
         return []
     if isinstance(wanted, str) or not isinstance(wanted, Collection):
         raise ParameterError(
             f"features must be 'auto' or a list, not {wanted!r}", remedy="give a list of names"
         )
-    for each in wanted:
-        if not isinstance(each, Feature | str):
+    for entry in wanted:
+        if not isinstance(entry, Feature | str):
             raise ParameterError(
-                f"{each!r} is not a feature",
+                f"{entry!r} is not a feature",
                 remedy="give a name, or us.Category, us.Number or us.Bag with one",
             )
-    return [each for each in wanted if each != AUTO]
+    return [entry for entry in wanted if entry != AUTO]
 
 
 def sources_of(named: Iterable[Feature | str]) -> list[str]:
-    """The columns of features that are named."""
+    """Return the columns of features that are named."""
     return [each if isinstance(each, str) else each.source for each in named]
 
 
@@ -365,21 +365,21 @@ def _is_constant(values: Values, code: NDArray[np.int32], size: int) -> bool:
 
 
 def require_shared_codes(declared: Mapping[str, Feature]) -> None:
-    """An error for a feature that shares the codes of one without codes of its own."""
-    for each in declared.values():
-        share = each.share if isinstance(each, Coded) else None
+    """Refuse a feature that shares the codes of one without codes of its own."""
+    for entry in declared.values():
+        share = entry.share if isinstance(entry, Coded) else None
         if share is None:
             continue
         other = declared.get(share)
         if not isinstance(other, Coded) or other.share is not None:
             raise ParameterError(
-                f"feature '{each.name}' shares the codes of '{share}', which has none of its own",
+                f"feature '{entry.name}' shares the codes of '{share}', which has none of its own",
                 remedy="name a Category or a Bag that shares nothing itself",
             )
 
 
 def no_feature(name: str) -> DataError:
-    """The error for a column of a type that no feature can be made of."""
+    """Return the error for a column of a type that no feature can be made of."""
     return DataError(
         NO_FEATURE,
         where=f"column '{name}'",
@@ -388,7 +388,7 @@ def no_feature(name: str) -> DataError:
 
 
 def named_twice(name: str) -> ParameterError:
-    """The error for a feature that is there twice, or is an id."""
+    """Return the error for a feature that is there twice, or is an id."""
     return ParameterError(
         f"feature '{name}' is there twice, or is an id", remedy="name each column once, ids apart"
     )
@@ -440,7 +440,7 @@ def is_number(distinct: int, known: int, name: str = "") -> bool:
 
 
 def _converted(feature: Feature, values: Values) -> Values:
-    """A table's column as a feature of another kind than its own."""
+    """Return a table's column as a feature of another kind than its own."""
     if isinstance(feature, Category) and isinstance(values, Numbers):
         return values_of(feature, pa.array(values.values, from_pandas=True))
     raise DataError(
@@ -451,14 +451,14 @@ def _converted(feature: Feature, values: Values) -> Values:
 
 def _tables(sources: Sources) -> dict[str, tuple[Role, Values]]:
     """Columns of the features of users and items; of two with one name each gets its side's in front."""
-    found: dict[str, dict[str, Values]] = {
+    outcome_: dict[str, dict[str, Values]] = {
         role: {} if features is None else _columns_of(features)
         for role, features in zip(ROLES_OF_IDS, sources.tables, strict=True)
     }
-    twice = found["user"].keys() & found["item"].keys()
+    twice = outcome_["user"].keys() & outcome_["item"].keys()
     result: dict[str, tuple[Role, Values]] = {}
     for role in ROLES_OF_IDS:
-        for name, values in found[role].items():
+        for name, values in outcome_[role].items():
             result[f"{role}.{name}" if name in twice else name] = role, values  # type: ignore[assignment]
     return result
 
@@ -466,12 +466,12 @@ def _tables(sources: Sources) -> dict[str, tuple[Role, Values]]:
 def _columns_of(features: Features) -> dict[str, Values]:
     """Blocks of 0 and 1 as categories, other columns by the rule for whole numbers."""
     groups: dict[str, list[int]] = {}
-    for place, name in enumerate(features.names):
-        groups.setdefault(name.partition(ONE_HOT)[0] if ONE_HOT in name else name, []).append(place)
+    for position, name in enumerate(features.names):
+        groups.setdefault(name.partition(ONE_HOT)[0] if ONE_HOT in name else name, []).append(position)
     columns: dict[str, Values] = {}
     for group, places in groups.items():
         block = features.values[:, places]
-        names = [features.names[place] for place in places]
+        names = [features.names[position] for position in places]
         is_one_hot = np.isin(block, (0, 1)).all() and (block.sum(axis=1) == 1).all()
         if is_one_hot and all(ONE_HOT in name for name in names):
             texts = np.array([name.partition(ONE_HOT)[2] for name in names], dtype=TEXT)
@@ -501,8 +501,8 @@ class FeatureColumn:
         self.may_be_vector = declared[0] is None and is_list(kind)
         self.width = getattr(kind, "list_size", 0)
         self.features: tuple[Feature, ...] = ()
-        for each in declared:
-            self.features += kinds if each is None else (each,)
+        for entry in declared:
+            self.features += kinds if entry is None else (entry,)
         self.counts = Counts(MOST_VALUES)
         self.known = 0
         self._places: ValueIndex | None = None
@@ -563,32 +563,32 @@ class FeatureColumn:
 
     def arrays(self, array: Any) -> dict[str, NDArray[Any]]:
         """Return the arrays of some rows, by name."""
-        found: dict[str, NDArray[Any]] = {}
+        result: dict[str, NDArray[Any]] = {}
         for feature in self.features:
             if isinstance(feature, Coded):
                 coded = coded_column(feature, array)
-                place = (
+                position = (
                     np.empty(0, dtype=np.int64) if self._places is None else self._places.find(coded.texts)
                 )
-                if (place == MISSING).any() and not self.counts.truncated:
+                if (position == MISSING).any() and not self.counts.truncated:
                     problem, where = "has changed while it was read", f"column '{self.name}'"
                     raise DataError(problem, where=where, remedy="read it again")
-                place[place == MISSING] = len(self.counts)
-                found["codes"] = np.append(place, MISSING)[coded.codes].astype(np.int32)
+                position[position == MISSING] = len(self.counts)
+                result["codes"] = np.append(position, MISSING)[coded.codes].astype(np.int32)
                 if coded.starts is not None:
-                    found["lengths"] = np.diff(coded.starts)
+                    result["lengths"] = np.diff(coded.starts)
                 continue
             values = values_of(feature, array)
             if isinstance(values, Texts):
-                found[feature.name] = values.codes
+                result[feature.name] = values.codes
             elif values.is_vector and values.values.shape[1] != self.width:
                 # All are missing there.
-                found["numbers"] = np.full((len(values), max(self.width, 1)), np.nan, dtype=np.float32)
+                result["numbers"] = np.full((len(values), max(self.width, 1)), np.nan, dtype=np.float32)
             else:
-                found["numbers"] = values.values
+                result["numbers"] = values.values
         if any(isinstance(each, TimePart) for each in self.features):
-            found["times"] = times_of(array, self.name)
-        return found
+            result["times"] = times_of(array, self.name)
+        return result
 
     def prepared(self, arrays: Mapping[str, NDArray[Any]], empty: Any) -> Prepared:
         """Return the column from the arrays of all rows."""

@@ -12,7 +12,7 @@ from unskew.data.vocabulary import text_hashes
 
 
 def digest_of(*parts: Any) -> str:
-    """A digest of arrays, and of anything else by what it prints as.
+    """Return a digest of arrays, and of anything else by what it prints as.
 
     Examples
     --------
@@ -20,14 +20,14 @@ def digest_of(*parts: Any) -> str:
     True
     """
     digest = hashlib.sha256()
-    for part in parts:
-        if not isinstance(part, np.ndarray):
-            digest.update(repr(part).encode())
+    for piece in parts:
+        if not isinstance(piece, np.ndarray):
+            digest.update(repr(piece).encode())
             continue
-        digest.update(f"{part.dtype} {part.shape}".encode())
-        if part.dtype == TEXT or part.dtype.kind in "OU":
+        digest.update(f"{piece.dtype} {piece.shape}".encode())
+        if piece.dtype == TEXT or piece.dtype.kind in "OU":
             # Their bytes in memory are places, or padded.
-            flat = part.ravel()
-            part = text_hashes(flat if flat.dtype == TEXT else flat.astype(str).astype(TEXT))
-        digest.update(np.ascontiguousarray(part).view(np.uint8).data)
+            flat = piece.ravel()
+            piece = text_hashes(flat if flat.dtype == TEXT else flat.astype(str).astype(TEXT))
+        digest.update(np.ascontiguousarray(piece).view(np.uint8).data)
     return digest.hexdigest()

@@ -46,8 +46,8 @@ def _hashes(texts: Any) -> NDArray[np.int64]:
     for start in range(int(offset[0]), int(offset[-1]), BYTES_AT_ONCE):
         stop = min(start + BYTES_AT_ONCE, int(offset[-1]))
         edges = np.clip(offset, start, stop)
-        place = np.arange(start, stop) - np.repeat(offset[:-1], np.diff(edges))
-        terms = (letters[start:stop] + np.uint64(1)) * splitmix64(place.astype(np.uint64))
+        position = np.arange(start, stop) - np.repeat(offset[:-1], np.diff(edges))
+        terms = (letters[start:stop] + np.uint64(1)) * splitmix64(position.astype(np.uint64))
         # Differences of running sums, which may go past 2⁶⁴: some texts are empty, or in another block.
         running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms, dtype=np.uint64)])
         total += running[edges[1:] - start] - running[edges[:-1] - start]
@@ -108,15 +108,15 @@ class ValueIndex:
     def find(self, wanted: Any) -> NDArray[np.int64]:
         """Return the place of each value; :data:`NOWHERE` where it is not there."""
         if self._collide or not len(self.values):
-            found = pc.fill_null(pc.index_in(wanted, value_set=self.values), NOWHERE)
-            return np.array(found.to_numpy(zero_copy_only=False), dtype=np.int64)
-        place, known = _search(self._keys, _keys(wanted))
-        place = np.where(known, self._order[place], NOWHERE)
+            result = pc.fill_null(pc.index_in(wanted, value_set=self.values), NOWHERE)
+            return np.array(result.to_numpy(zero_copy_only=False), dtype=np.int64)
+        position, known = _search(self._keys, _keys(wanted))
+        position = np.where(known, self._order[position], NOWHERE)
         if pa.types.is_large_string(wanted.type):
             # Another text may have the same hash.
-            same = pc.equal(self.values.take(pa.array(np.maximum(place, 0))), wanted)
-            place[~same.to_numpy(zero_copy_only=False)] = NOWHERE
-        return place
+            same = pc.equal(self.values.take(pa.array(np.maximum(position, 0))), wanted)
+            position[~same.to_numpy(zero_copy_only=False)] = NOWHERE
+        return position
 
 
 class Counts:
@@ -173,8 +173,8 @@ class Counts:
         if len(self) <= self.most:
             return
         self.truncated = True
-        kept = np.sort(np.argsort(-self.counts, kind="stable")[: self.most])
-        self._parts, self.counts = [self.values.take(pa.array(kept))], self.counts[kept]
+        remaining = np.sort(np.argsort(-self.counts, kind="stable")[: self.most])
+        self._parts, self.counts = [self.values.take(pa.array(remaining))], self.counts[remaining]
         keys = _keys(self._parts[0])
         self._place = np.argsort(keys)
         self._keys = keys[self._place]

@@ -98,10 +98,10 @@ class Encoder(ABC):
 
     @abstractmethod
     def learned(self) -> dict[str, Any]:
-        """What was learned, as plain values."""
+        """Return what was learned, as plain values."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for files."""
+        """Return plain values, for files."""
         return {
             "declared": self.feature.to_dict(),
             "cardinality": self.cardinality,
@@ -229,8 +229,8 @@ class CodeEncoder(Encoder):
             return (FIRST_CODE + _bucket_of(texts, self.buckets)).astype(np.int32)
         if not len(texts) or not len(self.vocabulary):
             return np.full(len(texts), OTHER_CODE, dtype=np.int32)
-        place = self._places.find(as_arrow(texts))
-        return np.where(place == UNSEEN_CODE, OTHER_CODE, place + FIRST_CODE).astype(np.int32)
+        position = self._places.find(as_arrow(texts))
+        return np.where(position == UNSEEN_CODE, OTHER_CODE, position + FIRST_CODE).astype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,14 +337,14 @@ def _bucket_of(texts: NDArray[Any], buckets: int) -> NDArray[np.int64]:
 
 
 def _frequent(sharing: Sequence[Texts], min_count: int, size: int) -> NDArray[Any]:
-    """The most frequent texts of several columns, at most so many, each seen so often; sorted."""
+    """Return the most frequent texts of several columns, at most so many, each seen so often; sorted."""
     texts = np.concatenate([each.texts for each in sharing])
     counts = np.concatenate([each.counts() for each in sharing])
-    unique, place = np.unique(texts, return_inverse=True)
-    total = np.bincount(place, weights=counts, minlength=len(unique))
-    kept = np.flatnonzero(total >= min_count)
+    unique, position = np.unique(texts, return_inverse=True)
+    total = np.bincount(position, weights=counts, minlength=len(unique))
+    remaining = np.flatnonzero(total >= min_count)
     # By count, and by text where counts are equal.
-    best = kept[np.argsort(-total[kept], kind="stable")[:size]]
+    best = remaining[np.argsort(-total[remaining], kind="stable")[:size]]
     return np.asarray(unique[np.sort(best)])
 
 
@@ -357,7 +357,7 @@ def _skewness(values: NDArray[np.float64]) -> float:
 
 
 def _chosen_transform(known: NDArray[np.float64]) -> str:
-    """The rule of :class:`Number`."""
+    """Return the rule of :class:`Number`."""
     if not len(known) or abs(_skewness(known)) <= MOST_SKEWED:
         return "standard"
     if known.min() >= 0 and abs(_skewness(np.log1p(known))) <= MOST_SKEWED:
@@ -374,11 +374,11 @@ def _transformed(values: NDArray[np.float64], transform: str, knots: NDArray[np.
 
 
 def quantile_line(knots: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The corners of what ``transform="quantile"`` interpolates between: values and their ranks."""
+    """Return the corners of what ``transform="quantile"`` interpolates between: values and their ranks."""
     ranks = np.linspace(-np.sqrt(3), np.sqrt(3), len(knots))
     # Several knots on one value: its middle rank.
-    place, at = np.unique(knots, return_inverse=True)
-    return place, np.bincount(at, ranks) / np.bincount(at)
+    position, at = np.unique(knots, return_inverse=True)
+    return position, np.bincount(at, ranks) / np.bincount(at)
 
 
 def encoder_from(record: Any) -> Encoder:
@@ -459,14 +459,14 @@ class Encoders:
         roots = {each.name: getattr(each, "share", None) or each.name for each in declared}
         fitted: list[Encoder] = []
         for feature in sorted(declared, key=lambda each: ROLES.index(each.role or "row")):
-            given = learned[feature.name]
-            if isinstance(given, Numbers):
-                fitted.append(NumberEncoder.fit(feature, given))
+            supplied = learned[feature.name]
+            if isinstance(supplied, Numbers):
+                fitted.append(NumberEncoder.fit(feature, supplied))
                 continue
             root = next(each for each in declared if each.name == roots[feature.name])
             sharing = [each for name, each in learned.items() if roots[name] == root.name]
             texts = [each for each in sharing if isinstance(each, Texts)]
-            fitted.append(CodeEncoder.fit(feature, given, texts, root))
+            fitted.append(CodeEncoder.fit(feature, supplied, texts, root))
         sizes = (log.n_users, log.n_items)
         whole = cls(tuple(fitted), *sizes)
         sides: tuple[tuple[Role, int], ...] = (("user", sizes[0]), ("item", sizes[1]))
@@ -477,7 +477,7 @@ class Encoders:
 
     @cached_property
     def schema(self) -> Schema:
-        """What networks read: the ids, with a code for those that are not known, and the features."""
+        """The inputs of networks: the ids, with a code for those that are not known, and the features."""
         return Schema(
             (
                 Field("user", "id", "user", self.users + 1, "other"),
@@ -487,11 +487,11 @@ class Encoders:
         )
 
     def select(self, fields: Sequence[str] | None) -> Encoders:
-        """Those of some features (:func:`unskew.data.schema.is_selected`)."""
+        """Return those of some features (:func:`unskew.data.schema.is_selected`)."""
         if fields is None:
             return self
-        kept = tuple(each for each in self.encoders if is_selected(each.feature.name, fields))
-        some = replace(self, encoders=kept, whole=self.whole or self)
+        remaining = tuple(each for each in self.encoders if is_selected(each.feature.name, fields))
+        some = replace(self, encoders=remaining, whole=self.whole or self)
         tables = {role: some.part_of(self, table, role) for role, table in self.tables.items()}
         return replace(some, tables=tables)
 
@@ -516,18 +516,18 @@ class Encoders:
         return Block(block.codes[:, places["codes"]], block.numbers[:, places["numbers"]])
 
     def of_role(self, role: Role) -> tuple[Encoder, ...]:
-        """The encoders of one role."""
+        """Return the encoders of one role."""
         return tuple(each for each in self.encoders if each.feature.role == role)
 
     def encode(self, log: Log) -> dict[Role, Block]:
-        """The features of a log: by its own codes of users and items, and by row."""
+        """Return the features of a log: by its own codes of users and items, and by row."""
         described = log.features
         assert described is not None
         sizes = {"user": log.n_users, "item": log.n_items, "row": len(log)}
         return {role: self.block(role, sizes[role], described.values) for role in ROLES}
 
     def block(self, role: Role, size: int, values: Mapping[str, Values | NDArray[Any]]) -> Block:
-        """The columns of one role from values by name, or from what is encoded already."""
+        """Return the columns of one role from values by name, or from what is encoded already."""
         widths = {"codes": 0, "numbers": 0}
         for _, kind, columns in self.columns_of(role):
             widths[kind] = columns.stop
@@ -537,21 +537,21 @@ class Encoders:
             empty_like(like, (size, widths["numbers"]), np.float32),
         )
         for encoder, kind, columns in self.columns_of(role):
-            given = values.get(encoder.feature.name)
-            if given is None:
+            supplied = values.get(encoder.feature.name)
+            if supplied is None:
                 raise DataError(
                     f"column '{encoder.feature.source}' is missing, which the model reads",
                     remedy="give the column, or train without it",
                 )
             target = getattr(block, kind)[:, columns]
-            if isinstance(given, np.ndarray):
-                target[:] = given
+            if isinstance(supplied, np.ndarray):
+                target[:] = supplied
             else:
-                encoder.encode(given, target)
+                encoder.encode(supplied, target)
         return block
 
     def table_columns(self, role: Role, at: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
-        """What is known of users or items by their codes: the columns of each feature, by its name."""
+        """Return what is known of users or items by their codes: the columns of each feature, by its name."""
         taken = self.tables[role].take(at)
         return {
             encoder.feature.name: getattr(taken, kind)[:, columns]
@@ -559,7 +559,7 @@ class Encoders:
         }
 
     def table(self) -> list[dict[str, Any]]:
-        """A line for each feature: name, kind, role, cardinality, missing share, example, and a note."""
+        """Return a line for each feature: name, kind, role, cardinality, missing share, example, note."""
         return [
             {
                 "name": each.feature.name,
@@ -574,7 +574,7 @@ class Encoders:
         ]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """As plain values, for files; the tables apart."""
+        """Return plain values, for files; the tables apart."""
         return [each.to_dict() for each in self.encoders]
 
     @classmethod
@@ -593,7 +593,7 @@ class Encoders:
 
 
 def _seen(log: Log) -> dict[Role, NDArray[np.bool_]]:
-    """The users and items with rows; in the space ``"matrix"``, where all pairs count, all of them."""
+    """Return the users and items with rows; in the space ``"matrix"``, where all pairs count, all of them."""
     if log.space == "matrix":
         return {"user": np.ones(log.n_users, bool), "item": np.ones(log.n_items, bool)}
     return {
@@ -613,7 +613,7 @@ def _type_hint(encoder: Encoder) -> str:
 
 
 def _position_hint(feature: Feature) -> str:
-    """What to think of where a field of rows is called as a place on a page; nothing is done by itself."""
+    """Hint at a field of rows that is called as a place on a page; nothing is done by itself."""
     words = re.split(r"[^a-z]+", feature.name.lower())
     if feature.role != "row" or not POSITIONS.intersection(words):
         return ""

@@ -131,8 +131,8 @@ def files_of(given: Any) -> list[File]:
     if not isinstance(given, str | Path | list | tuple) and (is_frame(given) or hasattr(given, "columns")):
         return [FrameInMemory(frame_of(given, collect=True))]
     files: list[File] = []
-    for place in [given] if isinstance(given, str | Path) else _several(given):
-        text = str(place)
+    for address in [given] if isinstance(given, str | Path) else _several(given):
+        text = str(address)
         if text.startswith(OF_THIS_MACHINE):
             path = text.removeprefix(OF_THIS_MACHINE).removeprefix("localhost")
             if not path.startswith("/"):
@@ -146,7 +146,7 @@ def files_of(given: Any) -> list[File]:
         elif SCHEME.match(text):
             files += _elsewhere(text)
         else:
-            files += expand_paths(place)
+            files += expand_paths(address)
     systems: list[Any] = []
 
     def identity(file: File) -> object:
@@ -284,15 +284,15 @@ def _found(uri: str) -> tuple[Any, list[str]]:
         system, base = system_of(root)
         pattern = uri[len(root) :].strip("/").split("/")
     paths = []
-    for each in system.get_file_info(pa.fs.FileSelector(base, recursive=True, allow_not_found=True)):
-        steps = each.path[len(base) :].strip("/").split("/")
+    for entry in system.get_file_info(pa.fs.FileSelector(base, recursive=True, allow_not_found=True)):
+        steps = entry.path[len(base) :].strip("/").split("/")
         if pattern is None:
             counts = steps[-1].lower().endswith(PARQUET_SUFFIXES)
             counts = counts and not any(step.startswith(("_", ".")) for step in steps)
         else:
             counts = _matches(steps, pattern)
-        if counts and each.type == pa.fs.FileType.File:
-            paths.append(each.path)
+        if counts and entry.type == pa.fs.FileType.File:
+            paths.append(entry.path)
     return system, paths
 
 

@@ -214,8 +214,8 @@ def numbered(prefix: str, names: Iterable[str]) -> list[str]:
     ['emb_9', 'emb_10']
     """
     numbers = {name: name.removeprefix(prefix) for name in names if name.startswith(prefix)}
-    found = {name: int(number) for name, number in numbers.items() if re.fullmatch(r"\d{1,6}", number)}
-    return sorted(found, key=found.__getitem__)
+    result = {name: int(number) for name, number in numbers.items() if re.fullmatch(r"\d{1,6}", number)}
+    return sorted(result, key=result.__getitem__)
 
 
 @dataclass(frozen=True)

@@ -144,13 +144,13 @@ class Log(ShowsItself):
 
         require_mappings(columns=columns, names=names)
         called = {name: name for name in ("user", "item", "click", "conversion")} | dict(names or {})
-        given = {"user": user, "item": item, "click": click, "conversion": conversion}
-        arrays = {called[role]: values for role, values in given.items() if values is not None}
+        supplied = {"user": user, "item": item, "click": click, "conversion": conversion}
+        arrays = {called[role]: values for role, values in supplied.items() if values is not None}
         arrays |= {**(sources or {}), **(columns or {})}
         table = {name: arrow_of(values, name) for name, values in arrays.items()}
         for name, values in table.items():
             require_same_length(len(table[called["user"]]), len(values), name)
-        options |= {role: called[role] for role in given if given[role] is not None}
+        options |= {role: called[role] for role in supplied if supplied[role] is not None}
         # Lists are features, or else an error: arrays of a log have one value a row.
         lists = [name for name in table if is_list(table[name].type) and options.get("features")]
         keep = [name for name in columns or {} if name not in lists]
@@ -206,7 +206,7 @@ class Log(ShowsItself):
 
     @property
     def schema(self) -> Schema:
-        """What networks read: the two ids, and the features."""
+        """The inputs of networks: the two ids, and the features."""
         return self.ids_schema if self.encoders is None else self.encoders.schema
 
     @property
@@ -222,13 +222,13 @@ class Log(ShowsItself):
         return self.features.encoders or Encoders.fit(self)
 
     def encoded_rows(self) -> Block:
-        """The features of the rows, coded; an error without features."""
+        """Return the features of the rows, coded; an error without features."""
         assert self.features is not None
         assert self.encoders is not None
         return self.encoders.block("row", len(self), self.features.values)
 
     def with_features(self, features: Wanted | None, ignore: Iterable[str] = ()) -> Log:
-        """The same log with other features.
+        """Return the same log with other features.
 
         Parameters
         ----------
@@ -250,7 +250,7 @@ class Log(ShowsItself):
         return replace(self, features=described(features, columns, sources, ignored))
 
     def reading(self, fields: Sequence[str] | None) -> Log:
-        """The same log with some of its features, coded as all of them are.
+        """Return the same log with some of its features, coded as all of them are.
 
         Parameters
         ----------
@@ -274,7 +274,7 @@ class Log(ShowsItself):
         return log
 
     def schema_table(self) -> list[dict[str, Any]]:
-        """A line for each field that networks read: name, kind, role, cardinality, missing, example, note."""
+        """Return a line for each field that networks read: name, kind, role, cardinality and more."""
         ids = [
             {"name": each.name, "kind": "id", "role": role, "cardinality": len(each), "missing": 0.0}
             | {"example": str(each.ids[0]), "note": ""}
@@ -318,7 +318,7 @@ class Log(ShowsItself):
         return self.user.astype(np.int64) * self.n_items + self.item
 
     def cell_of(self, other: Log) -> NDArray[np.int64]:
-        """The cell of D of each row of another log, by its ids; below 0 if one is unknown."""
+        """Return the cell of D of each row of another log, by its ids; below 0 if one is unknown."""
         user = self.users.recode(other.user, other.users, unseen="nan").astype(np.int64)
         item = self.items.recode(other.item, other.items, unseen="nan")
         unknown = (user < 0) | (item < 0)
@@ -383,7 +383,7 @@ FIT_A_LOG = "give data.train of a dataset, or make one with us.read_log or us.Lo
 
 
 def require_log(log: object, role: str = "what is fitted", remedy: str = FIT_A_LOG) -> None:
-    """An error for what is no log; a data frame, or a dataset with its logs inside, is the likely slip."""
+    """Refuse what is no log; a data frame, or a dataset with its logs inside, is the likely slip."""
     if not isinstance(log, Log):
         raise ParameterError(f"{role} is a {type(log).__name__}, not a Log", remedy=remedy)
 

@@ -117,21 +117,21 @@ class LogOptions:
     @property
     def taken(self) -> set[str | None]:
         """Columns that ``"auto"`` leaves alone."""
-        kept = () if self.auto_keeps else self.keep
-        return {self.user, self.item, *self.outcomes, *self.ignore, *kept}
+        remaining = () if self.auto_keeps else self.keep
+        return {self.user, self.item, *self.outcomes, *self.ignore, *remaining}
 
     @property
     def called(self) -> dict[str, str]:
-        """What the caller calls the columns, for messages."""
+        """The names of the columns by role, for messages."""
         outcomes = {"click": self.click or CLICK, "conversion": self.conversion or CONVERSION}
         return {"user": self.user, "item": self.item, **outcomes}
 
     @property
     def digest(self) -> str:
-        """By which a log that was asked for in the same way is known."""
+        """A digest that tells options apart."""
         parts = []
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for entry in fields(self):
+            value = getattr(self, entry.name)
             parts += [value.ids, value.buckets] if isinstance(value, Vocabulary) else [value]
         return digest_of(*parts)
 

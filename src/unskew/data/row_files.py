@@ -50,7 +50,7 @@ Target = NewFile | NewFolder
 
 
 def is_folder(out: str | Path) -> bool:
-    """Whether an output is meant for a folder of part files: it ends in a slash, is one, or has no suffix."""
+    """Return whether an output is a folder of part files: it ends in a slash, is one, or has no suffix."""
     text = os.fspath(out)
     return text.endswith(("/", os.sep)) or os.path.isdir(text) or not Path(text).suffix
 
@@ -129,18 +129,18 @@ class RowsWriter:
     def _open(self, file: int) -> None:
         if self._writer is not None:
             self._writer.close()
-        place = self._place
+        target = self._place
         if self._parts:
             self._number = self._number + 1 if file == self._file else 0
             self._file, self._in_part = file, 0
             self.names.append(f"part-{file:05d}-{self._number:05d}.parquet")
-            place = place / self.names[-1]
-        self._writer = pa.parquet.ParquetWriter(place, self._schema, use_dictionary=self._dictionary)
+            target = target / self.names[-1]
+        self._writer = pa.parquet.ParquetWriter(target, self._schema, use_dictionary=self._dictionary)
 
 
 @contextmanager
 def rows_writer(target: Target, schema: Any, *, plain: tuple[str, ...] = ()) -> Iterator[RowsWriter]:
-    """A writer beside the target, which is moved into place at the end; nothing is left of a failure."""
+    """Give a writer beside the target, which is moved there at the end; nothing is left of a failure."""
     if isinstance(target, NewFile):
         with (
             whole_file(target) as beside,

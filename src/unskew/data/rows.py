@@ -51,7 +51,7 @@ class Rows:
 
     @property
     def shape(self) -> torch.Size:
-        """Of every tensor, but for the columns of features."""
+        """The shape of every tensor, but for the columns of features."""
         return self.user.shape
 
     @property
@@ -60,11 +60,11 @@ class Rows:
         return self.user.device
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Rows:
-        """The same fields, each changed in the same way."""
+        """Return the same fields, each changed in the same way."""
         return Rows(**{name: change(values) for name, values in self._columns.items()})
 
     def between(self, start: int, stop: int) -> Rows:
-        """Some of the rows, for all replicas."""
+        """Return some of the rows, for all replicas."""
         return self.map(lambda values: values[:, start:stop])
 
     def expand(self, replicas: int) -> Rows:
@@ -80,5 +80,5 @@ class Rows:
         return self.map(lambda values: values.repeat(1, copies, *(1,) * (values.dim() - 2)))
 
     def to(self, device: torch.device) -> Rows:
-        """The same on a device."""
+        """Return the same on a device."""
         return self.map(lambda values: values.to(device))

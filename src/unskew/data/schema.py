@@ -31,7 +31,7 @@ NOT = "-"
 
 
 def is_selected(name: str, fields: Sequence[str] | None) -> bool:
-    """Whether a field is among those that are named, or not among those named with a minus; None is all.
+    """Return whether a field is among those named, or not among those named with a minus; None is all.
 
     A column of times names both of its fields.
 
@@ -42,8 +42,8 @@ def is_selected(name: str, fields: Sequence[str] | None) -> bool:
     """
     if fields is None:
         return True
-    column, _, part = name.rpartition(".")
-    names = {name, column} if part in get_args(Part) else {name}
+    column, _, piece = name.rpartition(".")
+    names = {name, column} if piece in get_args(Part) else {name}
     if any(each.startswith(NOT) for each in fields):
         return names.isdisjoint(each.removeprefix(NOT) for each in fields)
     return not names.isdisjoint(fields)
@@ -80,7 +80,7 @@ class Field:
 
     @property
     def is_number(self) -> bool:
-        """Whether its columns are numbers and no codes."""
+        """True where its columns are numbers and no codes."""
         return self.kind in ("number", "vector")
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ class Schema:
 
     @classmethod
     def of_ids(cls, users: int, items: int) -> Schema:
-        """The two ids alone, of so many users and items."""
+        """Return the two ids alone, of so many users and items."""
         return cls((Field("user", "id", "user", users), Field("item", "id", "item", items)))
 
     def __iter__(self) -> Iterator[Field]:
@@ -171,29 +171,29 @@ class Schema:
         )
 
     def select(self, fields: Sequence[str] | None) -> Schema:
-        """The ids and some of the features (:func:`is_selected`)."""
+        """Return the ids and some of the features (:func:`is_selected`)."""
         return Schema(
             tuple(each for each in self.fields if each.kind == "id" or is_selected(each.name, fields))
         )
 
     def of_role(self, role: Role) -> tuple[Field, ...]:
-        """The fields that tell of one thing, its id among them."""
+        """Return the fields that tell of one thing, its id among them."""
         return tuple(field for field in self.fields if field.role == role)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for files."""
+        """Return plain values, for files."""
         return {"fields": [asdict(field) for field in self.fields]}
 
     @classmethod
     def from_dict(cls, record: Any) -> Schema:
         """From what :meth:`to_dict` gave; a :class:`DataError` where it is something else."""
         names = {each.name for each in fields(Field)}
-        found = record.get("fields") if isinstance(record, Mapping) else None
-        if not isinstance(found, list) or not all(
-            isinstance(e, Mapping) and e.keys() == names for e in found
+        result = record.get("fields") if isinstance(record, Mapping) else None
+        if not isinstance(result, list) or not all(
+            isinstance(e, Mapping) and e.keys() == names for e in result
         ):
             raise DataError("this is not a schema", remedy=f"give a list of fields with {sorted(names)}")
-        return cls(tuple(Field(**each) for each in found))
+        return cls(tuple(Field(**each) for each in result))
 
     @cached_property
     def _by_name(self) -> dict[str, Field]:

@@ -77,7 +77,7 @@ class Source:
 
     @property
     def is_frame(self) -> bool:
-        """Whether the rows are those of a data frame."""
+        """True for the rows of a data frame."""
         return isinstance(self.files[0], FrameInMemory)
 
     @cached_property
@@ -193,8 +193,8 @@ class Source:
             if file not in types:
                 guess = {*named[file]} if guessed is None else {*guessed}
                 assert isinstance(file, Path)
-                found = _guessed_types(file, [name for name in named[file] if name in guess])
-                types[file] = {name: found.get(name, typed.get(name, pa.string())) for name in named[file]}
+                result = _guessed_types(file, [name for name in named[file] if name in guess])
+                types[file] = {name: result.get(name, typed.get(name, pa.string())) for name in named[file]}
         return types
 
     def _with_further(self, record: Any, number: int, vectors: Mapping[str, list[str]]) -> Any:
@@ -302,10 +302,10 @@ def _in_its_file(error: DataError, files: Sequence[File], lengths: Sequence[int]
     row = re.search(r"(?<=row )\d+", where)
     if row is None:
         more = len(files) - 1
-        place = f"{files[0]} and {more} more files" if more else str(files[0])
+        match = f"{files[0]} and {more} more files" if more else str(files[0])
     else:
         ends = np.cumsum(lengths)
         number = int(np.searchsorted(ends, int(row[0]), side="right"))
-        place = str(files[number])
+        match = str(files[number])
         where = f"{where[: row.start()]}{int(row[0]) - (ends[number] - lengths[number])}{where[row.end() :]}"
-    return DataError(error.problem, where=f"{place}, {where}" if where else place, remedy=error.remedy)
+    return DataError(error.problem, where=f"{match}, {where}" if where else match, remedy=error.remedy)

@@ -92,8 +92,10 @@ class SplitBy:
         return self.kind + (f":{self.column}" if self.column else "")
 
     def keys(self, log: Log, rows: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-        """A number for each of some rows: those with the least are held out, and rows that belong together
-        have the same."""
+        """Return a number for each of some rows; those with the least are held out.
+
+        Rows that belong together have the same number.
+        """
         if self.kind == "time":
             return -times_of(log, self.column, rows).astype(np.int64)
         if self.kind == "group":
@@ -116,17 +118,17 @@ class SplitBy:
 
 
 def time_column(log: Log) -> str | None:
-    """The column of a log that is its time, or else the first that holds times; None without one."""
+    """Return the column of a log that is its time, or else the first that holds times; None without one."""
     return log.time or next((name for name, values in log.columns.items() if values.dtype.kind == "M"), None)
 
 
 def require_time_column(log: Log, name: str | None = None) -> str:
-    """A column of times that is there: the one that is named, or the first."""
+    """Return a column of times that is there: the one that is named, or the first."""
     if name is None:
-        found = time_column(log)
-        if found is None:
+        result = time_column(log)
+        if result is None:
             raise DataError("the log has no column of times", remedy="name it with time= (--time COLUMN)")
-        return found
+        return result
     if name not in log.columns:
         raise _no_column(name, log)
     return name
@@ -135,7 +137,7 @@ def require_time_column(log: Log, name: str | None = None) -> str:
 def times_of(
     log: Log, name: str | None = None, rows: NDArray[np.int64] | None = None
 ) -> NDArray[np.datetime64]:
-    """The times of a log's rows, or of some of them.
+    """Return the times of a log's rows, or of some of them.
 
     Whole numbers are counted from 1970, text is read as ISO dates.
     """
@@ -233,20 +235,20 @@ def mature_rows(
     window = parse_duration(maturity)
     times = times_of(log, time)
     until = times.max() - window
-    kept = times <= until
-    taken = log.take(kept)
+    remaining = times <= until
+    taken = log.take(remaining)
     if not taken.n_clicks:
         raise too_young(maturity)
     censored = 0
     if conversion_time is not None and taken.conversion is not None:
-        late = (taken.conversion == 1) & (conversion_time[kept].astype(TICK) - times[kept] > window)
+        late = (taken.conversion == 1) & (conversion_time[remaining].astype(TICK) - times[remaining] > window)
         censored = int(late.sum())
         taken = replace(taken, conversion=np.where(late, np.float32(0), taken.conversion))
-    return Mature(taken, kept, int((~kept).sum()), censored, until)
+    return Mature(taken, remaining, int((~remaining).sum()), censored, until)
 
 
 def too_young(maturity: str) -> DataError:
-    """The error for a log without a click that is old enough."""
+    """Return the error for a log without a click that is old enough."""
     return DataError(
         f"no click is older than {maturity}: nothing is left to train on",
         remedy="give a shorter --maturity, or a longer log",
@@ -254,7 +256,7 @@ def too_young(maturity: str) -> DataError:
 
 
 def parse_duration(text: str) -> np.timedelta64:
-    """A length of time such as ``"7d"``, ``"12h"``, ``"30m"``, ``"90s"`` or ``"2w"``."""
+    """Return a length of time such as ``"7d"``, ``"12h"``, ``"30m"``, ``"90s"`` or ``"2w"``."""
     match = re.fullmatch(r"(\d{1,6})([dhmsw])", text.strip()) if isinstance(text, str) else None
     if match is None or not int(match[1]):
         raise ParameterError(
@@ -264,15 +266,15 @@ def parse_duration(text: str) -> np.timedelta64:
 
 
 def moment(text: str) -> np.datetime64:
-    """A date or a date and a time."""
+    """Return a date or a date and a time."""
     remedy = "write 2026-01-17 or 2026-01-17T12:00"
     try:
-        found = np.datetime64(text.removesuffix("Z"), "us")
+        result = np.datetime64(text.removesuffix("Z"), "us")
     except ValueError:
         raise ParameterError(f"{text!r} is not a date", remedy=remedy) from None
-    if np.isnat(found):
+    if np.isnat(result):
         raise ParameterError(f"{text!r} is not a date", remedy=remedy)
-    return found
+    return result
 
 
 def from_epoch(values: NDArray[np.int64]) -> NDArray[np.datetime64]:

@@ -502,10 +502,10 @@ def _csv_batches(
         names = [name for name in numbers if kinds[name] == pa.float64()]
         if names:
             _refuse_first(file, delimiter, names, _not_a_number, "give numbers")
-        place = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error", str(error))
-        if place is None:
+        match = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error", str(error))
+        if match is None:
             raise
-        column = list(kinds)[int(place[1])]
+        column = list(kinds)[int(match[1])]
         remedy = "write the file in UTF-8 (iconv -f LATIN1 -t UTF-8, if it is Latin-1)"
         _refuse_first(file, delimiter, [column], _not_utf8, remedy)
         raise DataError(

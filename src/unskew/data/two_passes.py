@@ -112,8 +112,8 @@ class _Encoding:
 
     def learn(self, batch: FileBatch) -> None:
         """Learn from some rows."""
-        for (name, given), counts in zip(self.sides, self.ids, strict=True):
-            if given is None:
+        for (name, supplied), counts in zip(self.sides, self.ids, strict=True):
+            if supplied is None:
                 column = batch.record.column(name)
                 require_utf8(column, name)
                 counts.add_rows(id_column(column, name))
@@ -123,8 +123,8 @@ class _Encoding:
             if is_text(column.type) and is_utf8(column):
                 longest = pc.max(pc.utf8_length(column.cast(pa.large_string()))).as_py()
                 self.longest[name] = max(self.longest.get(name, 1), longest or 1)
-        for name, each in self.columns.items():
-            each.learn(batch.record.column(name))
+        for name, entry in self.columns.items():
+            entry.learn(batch.record.column(name))
         self.rows += batch.record.num_rows
 
     def decide(self, folder: Callable[[int], Path] | None) -> None:
@@ -152,10 +152,10 @@ class _Encoding:
     def write(self, batch: FileBatch) -> None:
         """Check some rows, and write their codes and numbers."""
         asked, record = self.asked, batch.record
-        for role, (name, given), vocabulary in zip(
+        for role, (name, supplied), vocabulary in zip(
             ("user", "item"), self.sides, self.vocabularies, strict=True
         ):
-            self._put(role, _codes(vocabulary, record.column(name), name, given=given is not None))
+            self._put(role, _codes(vocabulary, record.column(name), name, given=supplied is not None))
         click = np.ones(record.num_rows, dtype=np.uint8)
         if asked.click is not None:
             values = numpy_of(record.column(asked.click), asked.click)
@@ -248,12 +248,12 @@ class _Encoding:
         tables = (asked.user_features, asked.item_features)
         sources = Sources(arrays["user"], arrays["item"], (len(users), len(items)), asked.space, tables)
         ignored = {*asked.ignore} if asked.auto_keeps else ()
-        found = described(asked.features, columns, sources, ignored)
-        left_out = {**found.left_out, **self.lacked}
+        result = described(asked.features, columns, sources, ignored)
+        left_out = {**result.left_out, **self.lacked}
         if AUTO in asked.features:
-            made = {each.source for each in found.declared}
+            made = {each.source for each in result.declared}
             left_out |= {name: IGNORED for name in self.carried if name not in made}
-        return Described(found.declared, found.values, left_out, found.times)
+        return Described(result.declared, result.values, left_out, result.times)
 
 
 def _vocabulary(counts: Counts, name: str) -> Vocabulary:

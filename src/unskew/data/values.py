@@ -110,7 +110,7 @@ class Numbers:
 
     @property
     def is_vector(self) -> bool:
-        """Whether each row has several numbers."""
+        """True where each row has several numbers."""
         return self.values.ndim > 1
 
     def take(self, rows: Lines) -> Numbers:
@@ -128,8 +128,8 @@ class Numbers:
         if not self.is_vector:
             return plain.view(np.int64)
         bits = plain.astype(np.float32).view(np.uint32)
-        place = splitmix64(np.arange(bits.shape[1], dtype=np.uint64))
-        return np.asarray(splitmix64(bits + place).sum(axis=1, dtype=np.uint64)).view(np.int64)
+        position = splitmix64(np.arange(bits.shape[1], dtype=np.uint64))
+        return np.asarray(splitmix64(bits + position).sum(axis=1, dtype=np.uint64)).view(np.int64)
 
 
 Values = Texts | Numbers
@@ -198,17 +198,17 @@ def as_column(values: Values) -> Any:
 
 
 def time_part(array: Any, feature: TimePart) -> Texts:
-    """The hour of the day (0 to 23) or the day of the week (0 is Monday)."""
+    """Return the hour of the day (0 to 23) or the day of the week (0 is Monday)."""
     array = _as_times(array, feature.source)
     try:
-        part = pc.hour(array) if feature.part == "hour" else pc.day_of_week(array)
+        piece = pc.hour(array) if feature.part == "hour" else pc.day_of_week(array)
     except pa.ArrowInvalid:
         raise DataError(
             f"its times are of the zone '{array.type.tz}', which is not known",
             where=f"column '{feature.source}'",
             remedy="write them in UTC, or update the data of time zones (tzdata)",
         ) from None
-    codes = part.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
+    codes = piece.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
     return Texts(codes, np.array([str(each) for each in range(24 if feature.part == "hour" else 7)], TEXT))
 
 
@@ -239,7 +239,7 @@ def _as_times(array: Any, name: str) -> Any:
 
 
 def times_of(column: Any, name: str) -> NDArray[np.datetime64]:
-    """A column of times, in UTC where it has a zone; NaT where there is none."""
+    """Return a column of times, in UTC where it has a zone; NaT where there is none."""
     array = _as_times(arrow_of(column, name), name)
     if array.type.tz is not None:
         array = pc.cast(array, pa.timestamp(array.type.unit))
@@ -382,7 +382,7 @@ def _lists(array: Any, name: str) -> Texts:
     inside = _texts(lists.flatten(), name, lambda at: int(np.searchsorted(starts, at, side="right")) - 1)
     if (inside.codes == MISSING).any():
         # A missing value inside of a list is none.
-        kept = inside.codes != MISSING
-        running = np.concatenate([[0], np.cumsum(kept)])
-        starts, inside = running[starts], replace(inside, codes=inside.codes[kept])
+        remaining = inside.codes != MISSING
+        running = np.concatenate([[0], np.cumsum(remaining)])
+        starts, inside = running[starts], replace(inside, codes=inside.codes[remaining])
     return replace(inside, starts=starts)

@@ -66,7 +66,7 @@ class Vocabulary:
 
     @classmethod
     def range(cls, size: int, *, name: str) -> Vocabulary:
-        """The ids 0, …, size − 1, which are their own codes."""
+        """Return the ids 0, …, size − 1, which are their own codes."""
         return cls(ids=np.arange(size, dtype=np.int64), name=name)
 
     def __len__(self) -> int:
@@ -108,8 +108,8 @@ class Vocabulary:
         if self._places is None:
             return self._bucketed(self._numbers.find(ids), ids)
         # What is too far below wraps around to what is too far above.
-        place = (ids.to_numpy() - int(self.ids[0])).view(np.uint64)
-        return self._bucketed(self._places[np.minimum(place, len(self._places) - 1)], ids)
+        position = (ids.to_numpy() - int(self.ids[0])).view(np.uint64)
+        return self._bucketed(self._places[np.minimum(position, len(self._places) - 1)], ids)
 
     def _bucketed(self, codes: NDArray[np.integer[Any]], ids: Any) -> NDArray[np.int32]:
         """Return the same with a shared code for ids that are not known, if there are such codes."""
@@ -163,7 +163,7 @@ class Vocabulary:
         return hashes
 
     def same_as(self, other: Vocabulary) -> bool:
-        """Whether codes mean the same ids in both."""
+        """Return whether codes mean the same ids in both."""
         same = self.ids is other.ids or np.array_equal(self.ids, other.ids)
         return same and self.buckets == other.buckets
 
@@ -196,11 +196,11 @@ class Vocabulary:
                 where=f"column '{self.name}', row {row}",
                 remedy="read the log with more most_ids, or give a frame with the ids themselves",
             )
-        found = np.full(len(codes), UNSEEN_CODE, dtype=np.int32)
-        found[~shares] = self.encode(given.ids[codes[~shares]], unseen=unseen)
+        result = np.full(len(codes), UNSEEN_CODE, dtype=np.int32)
+        result[~shares] = self.encode(given.ids[codes[~shares]], unseen=unseen)
         if self.buckets == given.buckets:
-            found[shares] = codes[shares] - np.int32(len(given.ids) - len(self.ids))
-        return found
+            result[shares] = codes[shares] - np.int32(len(given.ids) - len(self.ids))
+        return result
 
     def decode(self, codes: NDArray[np.integer[Any]]) -> NDArray[Any]:
         """Ids of codes; of a code that several share, its number: "other 3", or −4 among whole numbers."""
@@ -215,14 +215,14 @@ class Vocabulary:
 
 
 def text_hashes(texts: NDArray[Any]) -> NDArray[np.int64]:
-    """A hash of 64 bits of each text, as :attr:`Vocabulary.hashes` has it."""
+    """Return a hash of 64 bits of each text, as :attr:`Vocabulary.hashes` has it."""
     starts = range(0, len(texts), AT_ONCE)
     parts = [hashes_of(_digits(as_arrow(texts[start : start + AT_ONCE]))) for start in starts]
     return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
 
 def id_column(column: Any, name: str) -> Any:
-    """A ``pyarrow.Array`` of ids as one of int64 or text; nulls and other types are errors, as of arrays."""
+    """Return a ``pyarrow.Array`` of ids as one of int64 or text; nulls and other types are errors."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     plain = is_text(column.type)
@@ -233,7 +233,7 @@ def id_column(column: Any, name: str) -> Any:
 
 
 def _digits(ids: Any) -> Any:
-    """A ``pyarrow.Array`` of ids as text."""
+    """Return a ``pyarrow.Array`` of ids as text."""
     return ids.cast(pa.large_string())
 
 
