@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import expit, logit
 
+import unskew as us
 from contracts.learner_contract import LearnerContract, log_loss, world
 from unskew.base.errors import ParameterError
 from unskew.learners.blend import Blend
@@ -159,3 +161,26 @@ def test_a_blend_is_the_mean_logit():
 def test_wrong_parameters_are_one_line(wrong):
     with pytest.raises(ParameterError, match="To fix"):
         wrong.fit(world(100)[0])
+
+
+def test_exported_trees_answer_as_predict_does_also_at_their_thresholds(tmp_path):
+    pd, onnxruntime = map(pytest.importorskip, ("pandas", "onnxruntime"))
+    from serve.conftest import raw_inputs
+
+    random, rows = np.random.default_rng(0), 3000
+    # Thresholds of a number with few values are half-way between two of them.
+    shown = pd.DataFrame({name: random.integers(100, size=rows) / 8 for name in ("x", "y")})
+    shown["user"], shown["item"] = random.integers(50, size=(2, rows))
+    shown["click"] = random.random(rows) < 1 / (1 + np.exp(1 - shown.x / 6 * np.cos(shown.y)))
+    shown["conversion"] = shown.click & (random.random(rows) < 0.5)
+    log = us.read_log(shown, space="impressions", features=["x", "y"])
+    p = us.Propensity(learner=us.Trees(max_trees=40), crossfit=None, calibrator=None).fit(log)
+    us.export_onnx(p, tmp_path / "trees.onnx")
+    asked = pd.DataFrame({name: random.integers(200, size=100_000) / 16 for name in ("x", "y")})
+    asked["user"], asked["item"] = random.integers(50, size=(2, len(asked)))
+    session = onnxruntime.InferenceSession(tmp_path / "trees.onnx", providers=["CPUExecutionProvider"])
+    described = json.loads(session.get_modelmeta().custom_metadata_map["inputs"])
+    (answer, *_) = session.run(None, raw_inputs(described, asked))
+    expected = p.predict_frame_each(asked)[0]
+    np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-7)
+    assert expected.std() > 0.05

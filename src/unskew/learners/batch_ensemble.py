@@ -49,7 +49,7 @@ class BatchEnsemble(NetworkLearner):
 
     @property
     def reads_features(self) -> bool:  # type: ignore[override]
-        """As its base does."""
+        """Return whether the base reads more than the two ids."""
         return self.base.reads_features
 
     def _network(self, plan: Blueprint) -> Network:

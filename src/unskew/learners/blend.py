@@ -66,11 +66,11 @@ class Blend(TableLearner):
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self.fitted_ = []
-        for part in PARTS:
-            prefix = f"{part}."
+        for side in PARTS:
+            prefix = f"{side}."
             own = {
                 name.removeprefix(prefix): values
                 for name, values in arrays.items()
                 if name.startswith(prefix)
             }
-            self.fitted_.append(getattr(self, part).unfitted().restore(own, self.errors_))
+            self.fitted_.append(getattr(self, side).unfitted().restore(own, self.errors_))

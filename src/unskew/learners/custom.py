@@ -94,7 +94,7 @@ class CustomNetwork(Network):
         return super().train(mode)
 
     def embed(self, rows: Rows) -> Embedded:
-        """The ids: a user's module looks them up itself."""
+        """Return the ids: a user's module looks them up itself."""
         rows = rows.expand(self.replicas)
         return rows.user, rows.item
 
@@ -103,12 +103,12 @@ class CustomNetwork(Network):
         return self.at_once(*embedded) if embedded[0].is_cuda else self.one_by_one(*embedded)
 
     def at_once(self, user: Tensor, item: Tensor) -> Tensor:
-        """As one call for all copies: faster on a GPU."""
+        """Call all copies at once: faster on a GPU."""
         logit: Tensor = torch.func.vmap(self._one, randomness="different")(tuple(self.stacked), user, item)
         return logit
 
     def one_by_one(self, user: Tensor, item: Tensor) -> Tensor:
-        """As a call for each copy: faster on a CPU."""
+        """Call one copy after another: faster on a CPU."""
         call = int(self.noise.next_calls(1))
         logits = []
         for replica, seed in enumerate(self.noise.seeds):

@@ -89,8 +89,8 @@ class _DeepFMNetwork(FieldNetwork):
         )
 
     def embed(self, rows: Rows) -> Embedded:
-        (found,) = self.inputs(rows)
-        v, a = torch.split(found, self.split, dim=-1)
+        (vectors,) = self.inputs(rows)
+        v, a = torch.split(vectors, self.split, dim=-1)
         inputs, first = v.flatten(2), a.sum(2)
         total, squares = v.sum(2), v.square().sum(2)
         if self.numbers is not None:

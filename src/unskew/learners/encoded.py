@@ -104,12 +104,12 @@ class EncodedLearner(TableLearner):
         }
         for first, second, kind in self._earned(rows, target, weight, fold, alone, seed):
             code = _pair_code(rows.coded[first], rows.coded[second])
-            key, place = np.unique(code, return_inverse=True)
+            key, index = np.unique(code, return_inverse=True)
             prior = self._prior(alone[first], alone[second], kind)
-            encoding = Encoding.fit(place, len(key), target, weight, fold, prior)
+            encoding = Encoding.fit(index, len(key), target, weight, fold, prior)
             self.pairs_.append(Pair(first, second, kind, key))
             self.pair_encodings_.append(encoding)
-            columns.append(encoding.cross_fitted(place, fold, prior))
+            columns.append(encoding.cross_fitted(index, fold, prior))
         return columns
 
     def _earned(
@@ -165,9 +165,9 @@ class EncodedLearner(TableLearner):
                 columns.append(_mean(row, encoding.count(code), len(rows)))
         for (first, second, kind, key), encoding in zip(self.pairs_, self.pair_encodings_, strict=True):
             code = _pair_code(rows.coded[first], rows.coded[second])
-            place = np.minimum(np.searchsorted(key, code), len(key) - 1)
+            index = np.minimum(np.searchsorted(key, code), len(key) - 1)
             prior = self._prior(alone[first], alone[second], kind)
-            columns.append(encoding.known(np.where(key[place] == code, place, -1), prior))
+            columns.append(encoding.known(np.where(key[index] == code, index, -1), prior))
         return self._joined(rows, columns)
 
     @staticmethod

@@ -78,56 +78,56 @@ class FieldEmbeddings(nn.Module):
         schema = plan.schema
         self.noise: Noise = plan.noise
         self.drop = drop if schema.user.unknown == "other" else 0.0
-        fields = [schema.user, schema.item, *(each for each in schema.features if not each.is_number)]
+        fields = [schema.user, schema.item, *(field for field in schema.features if not field.is_number)]
         self.dim = dim or embedding_width(schema)
-        widths = {each.name: each.dim or self.dim for each in fields}
-        of = {each.name: each.share or each.name for each in fields}
-        groups = dict.fromkeys(widths[of[each.name]] for each in fields)
+        widths = {field.name: field.dim or self.dim for field in fields}
+        table_of = {field.name: field.share or field.name for field in fields}
+        groups = dict.fromkeys(widths[table_of[field.name]] for field in fields)
         starts = _starts(fields)
         self.tables = nn.ModuleList()
         self.groups: list[tuple[list[Field], bool]] = []
         for number, width in enumerate(groups):
-            mine = [each for each in fields if widths[of[each.name]] == width]
+            mine = [field for field in fields if widths[table_of[field.name]] == width]
             offsets: dict[str, int] = {}
             total = 0
-            for each in mine:
-                if of[each.name] == each.name:
-                    offsets[each.name], total = total, total + each.size
+            for field in mine:
+                if table_of[field.name] == field.name:
+                    offsets[field.name], total = total, total + field.size
             table = Field("fields", "category", "row", total)
             ids = [
-                slice(offsets[each.name], offsets[each.name] + each.size)
-                for each in mine
-                if each.kind == "id"
+                slice(offsets[field.name], offsets[field.name] + field.size)
+                for field in mine
+                if field.kind == "id"
             ]
             start = embeddings(init_std, ids, extra)
             embedding = ReplicaEmbedding(table, width + extra, start, plan.generators)
             embedding.rows_of = {
-                each.name: slice(offsets[each.name], offsets[each.name] + each.size)
-                for each in mine
-                if each.name in offsets
+                field.name: slice(offsets[field.name], offsets[field.name] + field.size)
+                for field in mine
+                if field.name in offsets
             }
             self.tables.append(embedding)
             self.groups.append((mine, len(mine) == len(fields)))
-            places = [starts[each.name] + slot for each in mine for slot in range(each.width)]
+            places = [starts[field.name] + slot for field in mine for slot in range(field.width)]
             self.register_buffer(f"places_{number}", torch.tensor(places), persistent=False)
-            per_slot = [offsets[of[each.name]] for each in mine for _ in range(each.width)]
+            per_slot = [offsets[table_of[field.name]] for field in mine for _ in range(field.width)]
             self.register_buffer(f"offsets_{number}", torch.tensor(per_slot), persistent=False)
-        others = [each.size - 1 if each.kind == "id" else 0 for each in fields for _ in range(each.width)]
+        others = [field.size - 1 if field.kind == "id" else 0 for field in fields for _ in range(field.width)]
         self.register_buffer("others", torch.tensor(others), persistent=False)
         self.widths = [
             (width + extra) * len(mine) for width, (mine, _) in zip(groups, self.groups, strict=True)
         ]
 
     def codes(self, rows: Rows) -> Int[Tensor, "_ B S"]:
-        """The codes of all fields, ids first; in training some are replaced."""
+        """Return the codes of all fields, ids first; in training some are replaced."""
         codes = torch.stack((rows.user, rows.item), dim=-1)
         if "codes" in rows:
             codes = torch.cat((codes, rows["codes"]), dim=-1)
         if not self.training or self.drop == 0.0:
             return codes
         replicas = len(self.noise.seeds)
-        kept = self.noise.keep_mask((replicas, *codes.shape[1:]), self.drop, torch.float32) > 0
-        return torch.where(kept | (codes < 0), codes, self.get_buffer("others"))
+        stays = self.noise.keep_mask((replicas, *codes.shape[1:]), self.drop, torch.float32) > 0
+        return torch.where(stays | (codes < 0), codes, self.get_buffer("others"))
 
     def forward(self, rows: Rows) -> list[Tensor]:
         """``[R, B, fields, width]`` for each width, bags pooled."""
@@ -147,26 +147,26 @@ class FieldEmbeddings(nn.Module):
         if not everything:
             codes = codes.index_select(-1, self.get_buffer(f"places_{number}"))
         index = codes.clamp(min=0) + self.get_buffer(f"offsets_{number}")
-        found = cast(Tensor, self.tables[number](index.flatten(1)))
+        vectors = cast(Tensor, self.tables[number](index.flatten(1)))
         slots = [each.width for each in fields]
-        found = found.view(len(found), -1, sum(slots), found.shape[-1])
+        vectors = vectors.view(len(vectors), -1, sum(slots), vectors.shape[-1])
         if max(slots) == 1:
-            return found
+            return vectors
         parts = [
             part if each.kind != "bag" else pooled(part, code >= 0, each.pool)
             for each, part, code in zip(
-                fields, torch.split(found, slots, dim=2), torch.split(codes, slots, dim=-1), strict=True
+                fields, torch.split(vectors, slots, dim=2), torch.split(codes, slots, dim=-1), strict=True
             )
         ]
         return torch.cat(parts, dim=2)
 
 
 def _starts(fields: Sequence[Field]) -> dict[str, int]:
-    """The first column of each field among all codes."""
-    starts, place = {}, 0
-    for each in fields:
-        starts[each.name] = place
-        place += each.width
+    """Return the first column of each field among all codes."""
+    starts, column = {}, 0
+    for field in fields:
+        starts[field.name] = column
+        column += field.width
     return starts
 
 
@@ -219,7 +219,7 @@ def number_columns(schema: Schema) -> int:
 
 
 def numbers_of(rows: Rows, like: Tensor) -> Float[Tensor, "R B N"]:
-    """The numbers of rows, for each replica."""
+    """Return the numbers of rows, for each replica."""
     numbers = rows["numbers"]
     return numbers.to(like.dtype).expand(len(like), *numbers.shape[1:])
 
@@ -269,13 +269,13 @@ class FlatNetwork(FieldNetwork):
         return (self.inputs(rows),)
 
     def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
-        """The logit of one tower."""
+        """Return the logit of one tower."""
         logit: Tensor = self.tower[tower](*embedded)
         return logit
 
 
 def head(fan_in: int, plan: Blueprint) -> ReplicaLinear:
-    """The last layer, to one logit."""
+    """Return the last layer, to one logit."""
     default = fan_in_uniform(fan_in)
     return ReplicaLinear(fan_in, 1, plan.generators, weight=default, bias=default)
 

@@ -76,9 +76,9 @@ class _Graph(nn.Module):
         for name, values in arrays.items():
             self.register_buffer(name, torch.tensor(np.asarray(values)))
 
-    def _mean(self, codes: Tensor, place: tuple[int, int, int], values: Tensor) -> Tensor:
+    def _mean(self, codes: Tensor, bounds: tuple[int, int, int], values: Tensor) -> Tensor:
         """Return the mean of a field's values, one for each code."""
-        start, end, size = place
+        start, end, size = bounds
         own = codes[:, start:end]
         known = (own >= 0) & (own < size)
         shares = known.double() / known.sum(dim=1, keepdim=True).clamp(min=1)
@@ -124,8 +124,8 @@ class _LinearGraph(_Graph):
         scaled, (first, second) = (numbers - mean) / scale, self.get_buffer("products")
         both = scaled[:, first] * scaled[:, second] * self.get_buffer("of_products")
         margin = intercept + (scaled * slopes).sum(dim=1) + both.sum(dim=1)
-        for at, place in enumerate(self.places):
-            margin = margin + self._mean(codes, place, self.get_buffer(f"field_{at}"))
+        for at, bounds in enumerate(self.places):
+            margin = margin + self._mean(codes, bounds, self.get_buffer(f"field_{at}"))
         bins = self.get_buffer("bins")
         for at in range(len(bins)):
             number_of_bin = (numbers[:, at : at + 1] > self.get_buffer("edges")[at]).sum(dim=1)
@@ -163,13 +163,13 @@ class _TreesGraph(_Graph):
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         rates = [
-            self._mean(codes, place, self.get_buffer(f"rate_{at}")) for at, place in enumerate(self.places)
+            self._mean(codes, bounds, self.get_buffer(f"rate_{at}")) for at, bounds in enumerate(self.places)
         ]
         columns = []
-        for at, place in enumerate(self.places):
+        for at, bounds in enumerate(self.places):
             columns.append(rates[at])
-            if place[2] > COUNTED:
-                columns.append(self._mean(codes, place, self.get_buffer(f"count_{at}")))
+            if bounds[2] > COUNTED:
+                columns.append(self._mean(codes, bounds, self.get_buffer(f"count_{at}")))
         for (first, second), pair in zip(self.paired, self.pairs, strict=True):
             own = [codes[:, self.places[number][0]] for number in (first, second)]
             columns.append(pair(*own, rates[first], rates[second]))

@@ -68,18 +68,18 @@ def random_signs(weight: Tensor, generator: torch.Generator) -> None:
 def replicated(
     shape: Sequence[int], initialise: Initialiser, generators: Sequence[torch.Generator]
 ) -> nn.Parameter:
-    """A parameter ``[R, *shape]`` whose slice k is drawn from ``generators[k]``; all NaN where it is not."""
+    """Return a parameter ``[R, *shape]`` whose slice k is drawn from ``generators[k]``, else NaN."""
     weight = torch.empty(len(generators), *shape)
     if weight.is_meta:
         # A shape alone: there is nothing to draw into.
         return nn.Parameter(weight)
-    if any(isinstance(each, Undrawn) for each in generators):
+    if any(isinstance(replica, Undrawn) for replica in generators):
         # Not left as the memory was: what nobody filled in must be seen.
         return nn.Parameter(weight.fill_(torch.nan))
 
     with torch.no_grad():
-        for each, generator in zip(weight, generators, strict=True):
-            initialise(each, generator)
+        for replica, generator in zip(weight, generators, strict=True):
+            initialise(replica, generator)
     return nn.Parameter(weight)
 
 
@@ -105,7 +105,7 @@ class ReplicaEmbedding(nn.Module):
 
 
 def tables_of(network: nn.Module) -> list[ReplicaEmbedding]:
-    """The tables of a network."""
+    """Return the tables of a network."""
     return [module for module in network.modules() if isinstance(module, ReplicaEmbedding)]
 
 

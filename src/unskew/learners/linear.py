@@ -144,15 +144,15 @@ class Linear(TableLearner):
             return float(value + theta @ penalty / 2.0), (gradient + penalty) * unit
 
         options = {"gtol": STEEPEST, "ftol": LEAST_GAIN, "maxiter": MOST_STEPS, "maxcor": 20}
-        found = minimize(loss, start / unit, jac=True, method="L-BFGS-B", options=options)
-        steepest = float(np.abs(found.jac).max())
-        if not (found.success or steepest <= GREATEST_GRADIENT):
+        result = minimize(loss, start / unit, jac=True, method="L-BFGS-B", options=options)
+        steepest = float(np.abs(result.jac).max())
+        if not (result.success or steepest <= GREATEST_GRADIENT):
             raise TrainingError(
                 f"logistic regression did not settle: a derivative is {steepest:.2g} standard errors after"
-                f" {found.nit} steps ({found.message})",
+                f" {result.nit} steps ({result.message})",
                 remedy="give a larger ridge",
             )
-        return np.asarray(found.x * unit)
+        return np.asarray(result.x * unit)
 
     def _products(self, rows: EncodedTable) -> NDArray[np.int64]:
         """Return the numbers of users and of items whose products enter ``[2, products]``."""
@@ -190,8 +190,8 @@ class Linear(TableLearner):
         if numbers and self.bins:
             width = self.edges_.shape[1] + 1
             for number, edges in enumerate(self.edges_):
-                place = np.searchsorted(edges, rows.numbers[:, number].astype(np.float64), side="left")
-                columns.append((at + number * width + place)[:, None])
+                bin_of = np.searchsorted(edges, rows.numbers[:, number].astype(np.float64), side="left")
+                columns.append((at + number * width + bin_of)[:, None])
                 values.append(np.ones((n, 1)))
         column, value = np.hstack(columns).astype(np.int32), np.hstack(values)
         pointers = np.arange(0, column.size + 1, column.shape[1])

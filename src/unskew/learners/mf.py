@@ -70,9 +70,9 @@ class _MFNetwork(Network):
         product = x * y
         if self.scale is not None:
             product = product * self.scale[tower]
-        place = self.place[tower]
+        number = self.place[tower]
         logit: Tensor = (
-            product.sum(2) + user_biases[..., place] + item_biases[..., place] + self.offset[tower]
+            product.sum(2) + user_biases[..., number] + item_biases[..., number] + self.offset[tower]
         )
         return logit
 

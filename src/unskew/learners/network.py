@@ -74,7 +74,7 @@ class Network(nn.Module):
         return p.mean(1), p.var(1, correction=0)
 
     def dropouts(self, layers: DropoutLayers) -> list[nn.Module]:
-        """The modules of some layers that drop anything; those on embeddings have names that say so."""
+        """Return the modules of some layers that drop anything; names say which are on embeddings."""
         return [
             module
             for name, module in self._named_dropouts()
@@ -118,7 +118,7 @@ class NetworkLearner(Learner):
         *,
         drawn: bool = True,
     ) -> Network:
-        """A network of ``len(seeds)`` replicas; the weights of replica k depend on ``seeds[k]`` alone.
+        """Build a network of ``len(seeds)`` replicas; the weights of replica k depend on ``seeds[k]`` alone.
 
         A learner that reads the ids alone gets no more of the schema than these.
 

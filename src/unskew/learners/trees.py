@@ -107,8 +107,8 @@ class Trees(EncodedLearner):
         self.nodes_ = {name: np.concatenate([tree[name] for tree in trees]) for name in NODE}
         starts = np.cumsum([0, *map(len, edges)])
         splits = self.nodes_["is_leaf"] == 0
-        place = starts[self.nodes_["feature_idx"][splits]] + self.nodes_["num_threshold"][splits].astype(int)
-        self.nodes_["num_threshold"][splits] = np.concatenate(edges)[place]
+        edge = starts[self.nodes_["feature_idx"][splits]] + self.nodes_["num_threshold"][splits].astype(int)
+        self.nodes_["num_threshold"][splits] = np.concatenate(edges)[edge]
         for side in ("left", "right"):
             self.nodes_[side] = self.nodes_[side].astype(np.int64)
         self.tree_sizes_ = np.array([len(tree) for tree in trees])

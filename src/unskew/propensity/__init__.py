@@ -55,7 +55,7 @@ __all__ = [
 
 
 def registered_name(name: str) -> str | None:
-    """The name of a learner or of a registered kind, which may be written with - for _; else None."""
+    """Return the name of a learner or of a registered kind, which may be written with - for _; else None."""
     return next((n for n in (name, name.replace("-", "_")) if n in LEARNERS or n in PROPENSITIES), None)
 
 

@@ -70,7 +70,7 @@ class Choice:
 
     @property
     def sentence(self) -> str:
-        """What was chosen, and from what."""
+        """The choice in words, and what it was chosen from."""
         figures = {each.name: each.nll for each in self.tried if each.nll is not None}
         others = [f"{name} {nll:.5f}" for name, nll in figures.items() if name != self.name]
         beside = f" against {', '.join(others)}" if others else ""

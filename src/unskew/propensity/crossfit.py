@@ -303,10 +303,10 @@ def judging_sketches(
     """Return sketches of the cells to judge on, one per seed: raw, and calibrated."""
     raw = [CalibrationSketch() for _ in range(0, len(judged), folds)]
     calibrated = [CalibrationSketch() for _ in raw]
-    for replica, (each, calibrator) in enumerate(zip(judged, calibrators, strict=True)):
-        raw[replica // folds].update(each.raw, each.outcome, each.weight)
-        probability = apply(calibrator, each.to_map, each.features)
-        calibrated[replica // folds].update(probability, each.outcome, each.weight)
+    for replica, (cells, calibrator) in enumerate(zip(judged, calibrators, strict=True)):
+        raw[replica // folds].update(cells.raw, cells.outcome, cells.weight)
+        probability = apply(calibrator, cells.to_map, cells.features)
+        calibrated[replica // folds].update(probability, cells.outcome, cells.weight)
     return raw, calibrated
 
 
@@ -315,14 +315,14 @@ def collapsed_replicas(
 ) -> tuple[Collapsed, ...]:
     """Return the seeds and folds whose model learned nothing, by its raw scores of cells that it never
     saw."""
-    found = []
+    collapsed = []
     for replica, sketch in enumerate(judged):
         seed, fold = divmod(replica, folds)
         reason = learned_by_sketch(sketch).reason
         if reason is not None:
             name = "propensity" if folds == 1 else f"propensity, fold {fold}"
-            found.append(Collapsed(name, seeds[seed], reason))
-    return tuple(found)
+            collapsed.append(Collapsed(name, seeds[seed], reason))
+    return tuple(collapsed)
 
 
 def apply(calibrator: Calibrator | None, score: Floats, features: Columns | None = None) -> Floats:

@@ -145,14 +145,14 @@ def given_propensities(
     )
 
 
-def require_probabilities(lines: Lines, place: Callable[[int], str]) -> None:
+def require_probabilities(lines: Lines, name_of: Callable[[int], str]) -> None:
     """Raise for the first value that is not in [0, 1], with its place by column."""
     wrong = ~((lines >= 0.0) & (lines <= 1.0))
     if wrong.any():
         line, column = np.argwhere(wrong)[0]
         raise DataError(
             f"propensity is {lines[line, column]}, not a probability",
-            where=place(int(column)),
+            where=name_of(int(column)),
             remedy="give P(click = 1), in [0, 1]",
         )
 

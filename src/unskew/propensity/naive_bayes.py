@@ -93,7 +93,7 @@ class NaiveBayesPropensity(BasePropensity):
         return super().fit(log, seeds=seeds, device=device, progress=progress)
 
     def predict_both_matrix_each(self) -> Predicted:
-        """Refused: the propensity of a pair depends on its conversion, which only clicks tell."""
+        """Refuse: the propensity of a pair depends on its conversion, which only clicks tell."""
         raise ParameterError(
             "naive Bayes knows propensities of pairs whose conversion is known, not of all of D",
             remedy="use Propensity for methods that need them on every pair",
@@ -119,7 +119,7 @@ class NaiveBayesPropensity(BasePropensity):
         )
 
     def _seen(self, log: Log, sample: Log) -> SeenCells:
-        """The population as it can be seen: every click, and unclicked pairs that stand for the rest."""
+        """Return the population as it can be seen: clicks, and unclicked pairs that stand for the rest."""
         random = np.random.default_rng(stream(self.seeds_[0], "random sample"))
         order = random.permutation(len(sample))
         count = max(1, round(self.sample_share * len(sample)))
@@ -172,7 +172,7 @@ class NaiveBayesPropensity(BasePropensity):
         return None if log.conversion is None else log.conversion.astype(np.float64)
 
     def use_log(self, log: Log) -> None:
-        """Of a loaded one refused: a folder does not keep what was seen of the random sample."""
+        """Refuse a loaded propensity: a folder does not keep what was seen of the random sample."""
         if not hasattr(self, "_sample"):
             raise NotFittedError(
                 "a loaded naive Bayes has no random sample to be calibrated on", remedy="fit it again"
@@ -195,12 +195,12 @@ class BayesModel:
     """``[2]``."""
 
     def __call__(self, user: Codes, item: Codes, further: Floats | None) -> Floats:
-        """Of pairs with their conversions."""
+        """Return propensities of pairs with their conversions."""
         if further is None:
             return np.full(len(user), self.density)
         known = ~np.isnan(further)
-        place = np.where(known, further, 0).astype(np.int64)
-        return np.where(known, self.by_conversion[place], self.density)
+        index = np.where(known, further, 0).astype(np.int64)
+        return np.where(known, self.by_conversion[index], self.density)
 
 
 class SeenCells(NamedTuple):

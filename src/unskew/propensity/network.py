@@ -78,11 +78,11 @@ class NetworkStack:
     """One pass with dropout on, where the method makes none."""
 
     def groups(self) -> Sequence[Sequence[int]]:
-        """All at once."""
+        """Return all replicas as one group."""
         return [range(self.network.replicas // self.method.stacked_members())]
 
     def score(self, rows: Rows, replicas: Sequence[int]) -> ReplicaScores:
-        """Mean and variance of the raw probabilities over members and passes."""
+        """Return mean and variance of the raw probabilities over members and passes."""
         method, members = self.method, self.method.stacked_members()
         corrected = isinstance(method, DualFocal)
         mean, variance = probability_moments(
@@ -100,7 +100,7 @@ class NetworkStack:
         return ReplicaScores(score, variance.cpu().numpy())
 
     def tensors(self) -> dict[str, Tensor]:
-        """The weights."""
+        """Return the weights."""
         return self.network.state_dict()
 
 
@@ -162,7 +162,7 @@ class Propensity(BasePropensity):
     checks: int = 1
 
     def work(self, log: Log) -> float:
-        """Rows × parameters of a fit of one seed, at most: epochs · (rows · those of a row + steps · all).
+        """Return rows × parameters of one seed, at most: epochs · (rows · those of a row + steps · all).
 
         Every row is multiplied with the parameters that it reads, and every step updates all that are in no
         table trained by touched rows. A row counts for at least :data:`LEAST_OF_ROW` parameters. Early
@@ -182,31 +182,31 @@ class Propensity(BasePropensity):
         return self.epochs * rows * (max(of_row.parameters, LEAST_OF_ROW) + of_step / self.batch_size)
 
     def predict_spread_each(self, log: Log) -> Floats:
-        """Standard deviation ``[seeds, n]`` of the raw probability over members or passes, by row."""
+        """Return the standard deviation ``[seeds, n]`` of the raw probability over members or passes."""
         spread = self.predict_both_each(log).spread
         return np.zeros((len(self.seeds_), len(log))) if spread is None else spread
 
     @property
     def has_network(self) -> bool:
-        """Whether its models are networks, which train in one loop."""
+        """Return whether its models are networks, which train in one loop."""
         return not isinstance(self.learner, TableLearner)
 
     def method(self) -> Uncertainty:
-        """The uncertainty method; one that changes nothing if there is none."""
+        """Return the uncertainty method; one that changes nothing if there is none."""
         return self.uncertainty or Uncertainty()
 
     def trained_learner(self) -> Learner:
-        """The learner as the uncertainty method has it."""
+        """Return the learner as the uncertainty method has it."""
         return self.method().learner(self.learner)
 
     @property
     def network_(self) -> Network:
-        """The stack of networks: seeds × folds × members."""
+        """Return the stack of networks: seeds × folds × members."""
         return self._stack().network
 
     @property
     def reads_features(self) -> bool:
-        """As the learner does."""
+        """Return whether the learner reads more than the two ids."""
         return self.learner.reads_features
 
     def _read_alone(self, log: Log) -> Log:
@@ -298,9 +298,9 @@ class Propensity(BasePropensity):
             networks = slice(own.start + some.start, own.start + some.stop)
             if networks == slice(0, len(seeds)):
                 return self._train_stack(whole, networks, progress)
-            part = self._networks(schema, seeds[networks]).to_device(self.device_)
-            history = self._train_stack(part, networks, progress)
-            for name, trained in part.state_dict().items():
+            stack = self._networks(schema, seeds[networks]).to_device(self.device_)
+            history = self._train_stack(stack, networks, progress)
+            for name, trained in stack.state_dict().items():
                 state[name][networks] = trained
             return history
 
@@ -426,32 +426,32 @@ class Propensity(BasePropensity):
         """Training cells of networks that belong to some replicas, in orders of their own."""
         self.cells_.require_clicks(TRAIN)
         cells, slots = self.cells_, self.cells_.slots(replicas)
-        given = (cells.population, seeds, self.batch_size, slots, cells.admitted(TRAIN, replicas))
+        arguments = (cells.population, seeds, self.batch_size, slots, cells.admitted(TRAIN, replicas))
         if self.ratio_ is None:
-            return EveryCell(*given)
+            return EveryCell(*arguments)
         if is_large(cells.population):
-            return EveryCell(*given, unclicked=share_of_unclicked(cells.population, self.ratio_))
-        return ClicksAndNegatives(*given, self.ratio_, self._resamples())
+            return EveryCell(*arguments, unclicked=share_of_unclicked(cells.population, self.ratio_))
+        return ClicksAndNegatives(*arguments, self.ratio_, self._resamples())
 
     def _resamples(self) -> bool:
-        """Whether negatives are drawn anew in each epoch."""
+        """Return whether negatives are drawn anew in each epoch."""
         return True
 
     def _validation(self, network: Network, replicas: Sequence[int]) -> Callable[[], Tensor] | None:
-        """The loss ``[networks]`` of held-out cells, on which each network stops."""
+        """Return the loss ``[networks]`` of held-out cells, on which each network stops."""
         population, method, offset = self.cells_.population, self.method(), self.offset_
         cells, weight = self.cells_.held_out(STOP, replicas, self._most_held_out())
         rows, click = population.rows(cells), population.click(cells)
 
         def held_out_loss() -> Tensor:
-            each = method.held_out_loss(click, logits(network, rows), offset)
-            return (each * weight).sum(1) / weight.sum(1)
+            losses = method.held_out_loss(click, logits(network, rows), offset)
+            return (losses * weight).sum(1) / weight.sum(1)
 
         return held_out_loss
 
 
 def _of_one_row(schema: Schema) -> Schema:
-    """The same fields with one code each, and one for values that are not known."""
+    """Return the same fields with one code each, and one for values that are not known."""
     codes = {field.name: 1 + (field.unknown == "other") for field in schema}
     return Schema(
         tuple(replace(field, size=codes[field.share or field.name] if field.size else 0) for field in schema)

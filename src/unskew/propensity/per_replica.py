@@ -125,10 +125,10 @@ class ReplicaCells:
             return TrainingCells(*(np.concatenate(part) for part in zip(*self.blocks(), strict=True)))
         admitted = self._dealt.admitted(TRAIN, [self.number])
         seeds = [stream(self.seed, "negatives")]
-        given = self.population, seeds, self.population.size, self._slots, admitted
-        sampler: Sampler = ClicksAndNegatives(*given, ratio)
+        arguments = self.population, seeds, self.population.size, self._slots, admitted
+        sampler: Sampler = ClicksAndNegatives(*arguments, ratio)
         if is_large(self.population):
-            sampler = EveryCell(*given, unclicked=share_of_unclicked(self.population, ratio))
+            sampler = EveryCell(*arguments, unclicked=share_of_unclicked(self.population, ratio))
         blocks = [block.cells.flatten() for block in sampler.epoch(0) if block.cells is not None]
         return self._looked_up(torch.cat(blocks).numpy())
 

@@ -123,12 +123,12 @@ class PositionPropensity(BasePropensity):
         return np.asarray(np.mean([model.examination for model in self._models()], axis=0))
 
     def predict_examination(self, log: Log) -> Floats:
-        """θ of the position of each row of a log: how likely it was to be examined, relative to the first."""
-        place = np.searchsorted(self.positions_, self._further(log))
-        return self.examination_[place]
+        """Return θ of the position of each row of a log, relative to the first position."""
+        index = np.searchsorted(self.positions_, self._further(log))
+        return self.examination_[index]
 
     def predict_pairs_each(self, user: Any, item: Any, **options: Any) -> Floats:
-        """Refused: a pair has no position."""
+        """Refuse: a pair has no position."""
         raise ParameterError(
             "the propensity of a pair depends on its position, and pairs have none",
             remedy=f"ask with predict(log), for a log with the column '{self.position}'",
@@ -143,15 +143,15 @@ class PositionPropensity(BasePropensity):
                 remedy="give a log with space='impressions'",
             )
         values = _column(log, self.position)
-        positions, place = np.unique(values, return_inverse=True)
+        positions, index = np.unique(values, return_inverse=True)
         self.places_ = len(positions)
-        warn_of_lone_positions(positions, place, log.item.astype(np.int64))
+        warn_of_lone_positions(positions, index, log.item.astype(np.int64))
         inputs = self._inputs()
 
         def fit_one(replica: ReplicaCells) -> PositionModel:
             rows = np.flatnonzero(replica.role(np.arange(len(log))) == TRAIN)
             likelihood = PositionLikelihood(
-                _cells(log, rows), inputs, place[rows], len(positions), ids=self.ids, penalty=self.penalty
+                _cells(log, rows), inputs, index[rows], len(positions), ids=self.ids, penalty=self.penalty
             )
             theta = likelihood.optimum()
             return PositionModel(*likelihood.logit_parts(theta), likelihood.examination(theta), positions)
@@ -170,15 +170,15 @@ class PositionPropensity(BasePropensity):
         """Return what the logit of γ is made of."""
         log = self.log_
         assert log is not None
-        given = (log.user_features, log.item_features) if self.features else (None, None)
-        if not self.ids and given == (None, None):
+        features = (log.user_features, log.item_features) if self.features else (None, None)
+        if not self.ids and features == (None, None):
             raise DataError(
                 "the log has no features of users or items, and ids are left out",
                 remedy="give the log user_features= or item_features=, or use ids=True",
             )
         left, right = (
             np.column_stack([np.ones(size), *([] if each is None else [_scaled(each.values)])])
-            for each, size in zip(given, (log.n_users, log.n_items), strict=True)
+            for each, size in zip(features, (log.n_users, log.n_items), strict=True)
         )
         self.columns_ = right.shape[1] + 2
         free = np.ones((left.shape[1], right.shape[1]), dtype=bool)
@@ -230,7 +230,7 @@ class PositionModel:
     """In ascending order."""
 
     def __call__(self, user: Codes, item: Codes, further: Floats | None) -> Floats:
-        """Of pairs at positions."""
+        """Return propensities of pairs at positions."""
         assert further is not None
         z = self.intercept + np.einsum("nk,nk->n", self.left[user], self.right[item])
         return np.asarray(self.examination[np.searchsorted(self.positions, further)] * expit(z))
@@ -254,17 +254,17 @@ class PositionLikelihood:
     """
 
     def __init__(
-        self, cells: TrainingCells, inputs: Inputs, place: Codes, places: int, *, ids: bool, penalty: float
+        self, cells: TrainingCells, inputs: Inputs, index: Codes, places: int, *, ids: bool, penalty: float
     ) -> None:
         self.user, self.item, self.click = cells.user, cells.item, cells.click
-        self.place, self.places, self.inputs = place, places, inputs
+        self.place, self.places, self.inputs = index, places, inputs
         self.left, self.right = inputs.left[self.user], inputs.right[self.item]
         self.sizes = (len(inputs.left), len(inputs.right)) if ids else (0, 0)
-        clicks, rows = (np.bincount(place, values, minlength=places) for values in (self.click, None))
+        clicks, rows = (np.bincount(index, values, minlength=places) for values in (self.click, None))
         rate = (clicks + PSEUDO_ROWS) / (rows + 2 * PSEUDO_ROWS)
         share = np.clip(rate[1:] / rate[0], 0.05, 0.95)
         mean = self.click.mean()
-        squares: list[Any] = [[len(place)], *self._by_id(np.ones(len(place))), self._products(1.0, 2)]
+        squares: list[Any] = [[len(index)], *self._by_id(np.ones(len(index))), self._products(1.0, 2)]
         curvature = mean * (1 - mean) * np.concatenate(squares)
         self.shrinkage = np.full(len(curvature) + places - 1, penalty)
         self.shrinkage[0], self.shrinkage[len(curvature) :] = 0.0, 0.0
@@ -275,14 +275,14 @@ class PositionLikelihood:
 
     def optimum(self) -> Floats:
         """Return the parameters where the loss is least."""
-        found = minimize(self.loss, self.start / self.unit, jac=True, method="L-BFGS-B", options=SETTLED)
-        steepest = np.abs(found.jac).max()
-        if not (found.success or steepest <= GREATEST_GRADIENT):
+        result = minimize(self.loss, self.start / self.unit, jac=True, method="L-BFGS-B", options=SETTLED)
+        steepest = np.abs(result.jac).max()
+        if not (result.success or steepest <= GREATEST_GRADIENT):
             raise TrainingError(
                 f"the model of positions did not settle: a derivative is {steepest:.2g} standard errors",
                 remedy="raise penalty",
             )
-        return np.asarray(found.x * self.unit)
+        return np.asarray(result.x * self.unit)
 
     def loss(self, scaled: Floats) -> tuple[float, Floats]:
         """Return the loss and its gradient in parameters divided by their units."""
@@ -340,13 +340,13 @@ class PositionLikelihood:
         return np.asarray(weighted[self.inputs.free])
 
 
-def warn_of_lone_positions(positions: Floats, place: Codes, item: Codes) -> None:
-    """A warning for positions that are not connected with the first by items shown at both."""
+def warn_of_lone_positions(positions: Floats, index: Codes, item: Codes) -> None:
+    """Warn of positions that are not connected with the first by items shown at both."""
     count = len(positions)
     size = count + int(item.max()) + 1
-    shown = coo_array((np.ones(len(item), dtype=np.int8), (place, count + item)), shape=(size, size))
-    _, part = connected_components(shown.tocsr(), directed=False)
-    lone = np.flatnonzero(part[:count] != part[0])
+    shown = coo_array((np.ones(len(item), dtype=np.int8), (index, count + item)), shape=(size, size))
+    _, component = connected_components(shown.tocsr(), directed=False)
+    lone = np.flatnonzero(component[:count] != component[0])
     if len(lone):
         names = listed(f"{positions[each]:g}" for each in lone)
         warnings.warn(

@@ -539,14 +539,14 @@ class BasePropensity(Estimator, ABC):
         scores = self.scorer_.score(some, group)
         to_map = self._to_map(scores.mean, some, group)
         for line, (replica, own) in enumerate(zip(group, places, strict=True)):
-            part = (line, slice(0, len(own)))
-            variance = None if scores.variance is None else scores.variance[part]
+            own_scores = (line, slice(0, len(own)))
+            variance = None if scores.variance is None else scores.variance[own_scores]
             features = None if self.segments_ is None else self.segments_.columns(some, line, len(own))
-            yield replica, own, OwnScores(scores.mean[part], to_map[part], variance, features)
+            yield replica, own, OwnScores(scores.mean[own_scores], to_map[own_scores], variance, features)
 
     def _judged(self, role: int) -> list[ScoredCells]:
         """Return the cells that have a role for each replica, scored; padding removed."""
-        found = []
+        scored = []
         for group in self.scorer_.groups():
             cells = self._held_out(role, group)
             raw = self.scorer_.score(cells.rows, group).mean
@@ -556,10 +556,10 @@ class BasePropensity(Estimator, ABC):
                 features = None
                 if self.segments_ is not None:
                     rows = self.segments_.of_cells(cells.rows, cells.cell)
-                    given = self.segments_.columns(rows, line, len(w))
-                    features = {name: column[w > 0] for name, column in given.items()}
-                found.append(ScoredCells(r[w > 0], m[w > 0], o[w > 0], w[w > 0], features))
-        return found
+                    columns = self.segments_.columns(rows, line, len(w))
+                    features = {name: column[w > 0] for name, column in columns.items()}
+                scored.append(ScoredCells(r[w > 0], m[w > 0], o[w > 0], w[w > 0], features))
+        return scored
 
     def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
         """Return the cells that have a role for each of some replicas."""

@@ -113,9 +113,9 @@ class Segments:
         """Return the columns of the first rows of a line."""
         line = min(line, len(rows.user) - 1)
         code = {role: rows[role][line, :count].cpu().numpy() for role in ROLES_OF_IDS}
-        found: dict[str, NDArray[Any]] = {name: code[name] for name in self.ids}
+        columns: dict[str, NDArray[Any]] = {name: code[name] for name in self.ids}
         if self.encoders is None:
-            return found
+            return columns
         sides: tuple[Role, ...] = ("user", "item")
         blocks = {role: self.encoders.tables[role].take(code[role]) for role in sides}
         if self.row_names:
@@ -136,8 +136,8 @@ class Segments:
                 if width == 2 and is_number:
                     # The second column says where the first is missing.
                     column = np.where(block.numbers[:, start + 1] > 0, np.nan, column)
-                found[encoder.feature.name] = column
-        return found
+                columns[encoder.feature.name] = column
+        return columns
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ class SegmentReader(Reader):
         """Return the rows of a data frame."""
         asked, table = super().of_frame(frame, user, item, unseen), frame_of(frame)
         assert self.segments.encoders is not None
-        given = values_in(table, (each.feature for each in self.segments.encoders.of_role("row")))
-        return self._with(asked, self.segments.encoders.block("row", len(table), given))
+        values = values_in(table, (each.feature for each in self.segments.encoders.of_role("row")))
+        return self._with(asked, self.segments.encoders.block("row", len(table), values))
 
     def _with(self, asked: Asked, block: Block) -> Asked:
         return asked._replace(rows=_with_block(asked.rows, block, None))
@@ -170,8 +170,8 @@ class SegmentReader(Reader):
 
 def _with_block(rows: Rows, block: Block, at: torch.Tensor | None) -> Rows:
     """Return rows with what is read of them alone, at some places of a block."""
-    given = {CODES: block.codes, NUMBERS: block.numbers}
-    own = {name: torch.as_tensor(each, device=rows.device)[at] for name, each in given.items()}
+    values = {CODES: block.codes, NUMBERS: block.numbers}
+    own = {name: torch.as_tensor(each, device=rows.device)[at] for name, each in values.items()}
     return Rows(**{name: rows[name] for name in rows}, **own)
 
 

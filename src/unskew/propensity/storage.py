@@ -86,8 +86,8 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
     name = saved.entry("propensity", "kind", kind=str)
     kind: type[BasePropensity]
     if name in ELSEWHERE:
-        module, _, of = ELSEWHERE[name].partition(":")
-        kind = getattr(importlib.import_module(module), of)
+        module, _, class_name = ELSEWHERE[name].partition(":")
+        kind = getattr(importlib.import_module(module), class_name)
     elif name == Propensity.name:
         kind = Propensity
     elif name in PROPENSITIES and PROPENSITIES[name].saves:

@@ -42,7 +42,7 @@ class Uncertainty(Estimator):
         return 0
 
     def same_training(self, other: Uncertainty) -> bool:
-        """Whether another method trains the same networks, so that these can be read off its way."""
+        """Return whether another method trains the same networks, so that these can be read off its way."""
         plain = (Uncertainty, MCDropout)
         return self == other or (type(self) in plain and type(other) in plain)
 
@@ -51,7 +51,7 @@ class Uncertainty(Estimator):
         return "all"
 
     def learner(self, learner: Learner) -> Learner:
-        """The network to train instead."""
+        """Return the learner to train instead."""
         return learner
 
     def loss(self, target: Tensor, logit: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class BatchEnsembleMembers(Uncertainty):
     init: Literal["signs", "normal"] = "signs"
 
     def learner(self, learner: Learner) -> Learner:
-        """The learner with members."""
+        """Return the learner with members."""
         assert isinstance(learner, NetworkLearner)
         return BatchEnsemble(base=learner, members=self.members, init=self.init)
 
@@ -170,17 +170,17 @@ class DualFocal(Uncertainty):
         require_choice("link", self.link, ("inverse", "none"))
 
     def loss(self, target: Tensor, logit: Tensor) -> Tensor:
-        """The binary closed form on logits; targets between 0 and 1 mix the two classes."""
+        """Return the binary closed form on logits; targets between 0 and 1 mix the two classes."""
         return target * self._of_class(logit) + (1.0 - target) * self._of_class(-logit)
 
     def _of_class(self, logit: Tensor) -> Tensor:
-        """The loss where the true class has this logit."""
+        """Return the loss where the true class has this logit."""
         missing = torch.sigmoid(-logit)
         base = torch.where(logit > 0, 2.0 * missing, missing)
         return base.pow(self.gamma) * torch.nn.functional.softplus(-logit)
 
     def held_out_loss(self, click: Tensor, logit: Tensor, offset: float) -> Tensor:
-        """The negative log-likelihood of what the link makes of the output; without a link, the loss."""
+        """Return the negative log-likelihood of what the link makes of the output, or the loss."""
         if self.link == "none":
             return self.loss(click, logit + offset)
         eta = self.probability(torch.sigmoid(logit.double()).cpu().numpy())
@@ -209,7 +209,7 @@ UNCERTAINTIES: dict[str, type[Uncertainty]] = {
 
 
 def make_uncertainty(name: str | None, **params: Any) -> Uncertainty | None:
-    """An uncertainty method by name; ``"none"`` and None are no method."""
+    """Return an uncertainty method by name; ``"none"`` and None are no method."""
     if name is None or name == "none":
         return None
     if name not in UNCERTAINTIES:
