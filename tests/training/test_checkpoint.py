@@ -19,7 +19,8 @@ from unskew.base.errors import CheckpointWarning, ParameterError, RunFolderError
 from unskew.debias import Debiaser
 from unskew.training import checkpoint
 from unskew.training.checkpoint import Checkpoint
-from unskew.training.state import DamagedStateError, read_state, write_tensors
+from unskew.training.state import DamagedStateError, read_state
+from unskew.training.tensor_files import write_tensors
 
 SMALL = us.NeuMF(dim=2, layers=(4,), dropout=0.3)
 
@@ -41,7 +42,6 @@ class Killing(Checkpoint):
         if dies and self.before:
             # Half of what is written to disk, as a kill leaves it.
             (self.folder / f".{name}.partial").write_bytes(b"half")
-            (self.folder / ".tmpAb12Cd").write_bytes(b"what safetensors was writing")
             raise KilledError
         written = super().write(name, facts, tensors)
         if dies:

@@ -26,7 +26,7 @@ from unskew.base.estimator import require
 from unskew.base.files import LEFT_BY_SYSTEMS, RUN, Lock
 from unskew.base.tensors import Tensor, torch
 from unskew.data.splitting import parse_duration
-from unskew.training.state import DamagedStateError, SavedState, is_partial, read_state, write_state
+from unskew.training.state import PARTIAL, DamagedStateError, SavedState, read_state, write_state
 
 FORMAT = 3
 """Raised when a folder of an earlier version can no longer be read."""
@@ -215,7 +215,7 @@ class Checkpoint:
             there = {path.name for path in self.folder.iterdir()} - LEFT_BY_SYSTEMS
         except OSError as error:
             raise self._unwritable(error) from error
-        whole = [name for name in there if not is_partial(name)]
+        whole = [name for name in there if not name.endswith(PARTIAL)]
         if whole and (JOB not in whole or any(not name.endswith(STATE) for name in whole)):
             raise self.refused("is a folder with other things in it", "choose another folder")
         lock = Lock(self.folder)
@@ -268,9 +268,8 @@ class Checkpoint:
 
     def _clean(self) -> None:
         """Remove what a process that was killed left half done."""
-        for path in self.folder.glob(".*"):
-            if is_partial(path.name):
-                path.unlink(missing_ok=True)
+        for path in self.folder.glob(f".*{PARTIAL}"):
+            path.unlink(missing_ok=True)
 
     # In effect.
 

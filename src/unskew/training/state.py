@@ -103,11 +103,6 @@ class RandomState:
                 torch.cuda.set_rng_state(tensors[str(number)].clone(), number - 1)
 
 
-def is_partial(name: str) -> bool:
-    """Return whether a file was being written."""
-    return name.endswith(PARTIAL)
-
-
 class DamagedStateError(Exception):
     """A state that is not what was written; its text says in what way."""
 
