@@ -21,9 +21,6 @@ SHOWN_BYTES = 40
 LARGEST_EXACT_FLOAT = 2.0**53
 """Above it doubles skip whole numbers, and two ids could become one."""
 
-ARROW_UNITS = ("D", "s", "ms", "us", "ns")
-"""Units of NumPy's times that Arrow has too."""
-
 
 def frame_of(frame: Any, *, collect: bool = False) -> nw.DataFrame[Any]:
     """Return a data frame in memory (pandas, polars, Arrow, …) behind one interface.
@@ -92,7 +89,7 @@ def arrow_of(column: Any, name: str) -> Any:
         if isinstance(values, np.ndarray) and values.dtype.kind in "OT":
             values = values.astype(object)
         if isinstance(values, np.ndarray) and values.dtype.kind == "M":
-            known = np.datetime_data(values.dtype)[0] in ARROW_UNITS
+            known = np.datetime_data(values.dtype)[0] in ("D", "s", "ms", "us", "ns")
             values = values if known else values.astype("datetime64[s]")
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:

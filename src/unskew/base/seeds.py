@@ -20,6 +20,10 @@ MOST_SEEDS = 10_000
 """Repetitions at once; a count beyond is a mistake, and its list alone would fill the memory."""
 
 
+GOLDEN, MIX_1, MIX_2 = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+"""The numbers of SplitMix64: its step, and the factors of its finaliser."""
+
+
 def stream(seed: int, purpose: str, *further: int) -> int:
     """Return a 63-bit seed for one purpose of one repetition, e.g. ``stream(3, "weights", fold)``."""
     entropy = [as_seed(seed), zlib.crc32(purpose.encode()), *further]
@@ -46,9 +50,9 @@ def replicas_of(seeds: Sequence[int], members: int) -> tuple[Replica, ...]:
 
 def splitmix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the next number of SplitMix64 (Steele, Lea and Flood 2014) after each state."""
-    value = value + np.uint64(0x9E3779B97F4A7C15)
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    value = value + GOLDEN
+    value = (value ^ (value >> np.uint64(30))) * MIX_1
+    value = (value ^ (value >> np.uint64(27))) * MIX_2
     return value ^ (value >> np.uint64(31))
 
 

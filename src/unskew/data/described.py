@@ -68,11 +68,6 @@ COUNTS = frozenset(
 that are numbers, however few."""
 
 
-def lacked_by(file: object) -> str:
-    """Why a column is not taken that not all files have."""
-    return f"{file} lacks it"
-
-
 ONE_HOT = ":"
 """Columns of 0 and 1 that are named ``group:value``, one of them 1 in each line, are one category."""
 
@@ -289,7 +284,8 @@ class _Finder:
         name = wanted if isinstance(wanted, str) else wanted.name
         source = wanted if isinstance(wanted, str) else wanted.source
         if name in self.declared or name in ROLES_OF_IDS:
-            raise named_twice(name)
+            problem = f"feature '{name}' is there twice, or is an id"
+            raise ParameterError(problem, remedy="name each column once, ids apart")
         if source in self.tables:
             role, values = self.tables[source]
             kind = Number if isinstance(values, Numbers) else Category
@@ -303,7 +299,8 @@ class _Finder:
         else:
             features = self.columns[source].features if isinstance(wanted, str) else (wanted,)
             if not features:
-                raise no_feature(name)
+                remedy = "write it as text, numbers, lists or times, or leave it out"
+                raise DataError(NO_FEATURE, where=f"column '{name}'", remedy=remedy)
             for feature in features:
                 self._take_row(feature, refuse=True)
 
@@ -376,22 +373,6 @@ def require_shared_codes(declared: Mapping[str, Feature]) -> None:
                 f"feature '{entry.name}' shares the codes of '{share}', which has none of its own",
                 remedy="name a Category or a Bag that shares nothing itself",
             )
-
-
-def no_feature(name: str) -> DataError:
-    """Return the error for a column of a type that no feature can be made of."""
-    return DataError(
-        NO_FEATURE,
-        where=f"column '{name}'",
-        remedy="write it as text, numbers, lists or times, or leave it out",
-    )
-
-
-def named_twice(name: str) -> ParameterError:
-    """Return the error for a feature that is there twice, or is an id."""
-    return ParameterError(
-        f"feature '{name}' is there twice, or is an id", remedy="name each column once, ids apart"
-    )
 
 
 def kinds_of_type(kind: Any, name: str) -> tuple[Feature, ...]:

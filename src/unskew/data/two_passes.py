@@ -35,7 +35,6 @@ from unskew.data.described import (
     Sources,
     asked_columns,
     described,
-    lacked_by,
 )
 from unskew.data.distinct import Counts, as_numpy
 from unskew.data.kinds import Bag, Category, TimePart
@@ -88,7 +87,7 @@ class _Encoding:
         wanted: Mapping[str, Any] = {}
         if asked.features is not None:
             lacking = {name: file for name, file in source.lacking.items() if name not in asked.taken}
-            self.lacked = {name: lacked_by(file) for name, file in lacking.items()}
+            self.lacked = {name: f"{file} lacks it" for name, file in lacking.items()}
             fields = source.fields if AUTO in asked.features else source.names
             wanted = asked_columns(asked.features, fields, {*asked.taken, *self.lacked})
             self.lacked = {name: why for name, why in self.lacked.items() if name not in wanted}

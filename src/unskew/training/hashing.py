@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from unskew.base.seeds import GOLDEN, MIX_1, MIX_2
 from unskew.base.tensors import Tensor, torch
 
 if TYPE_CHECKING:
     from jaxtyping import Int
 
-_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
-_MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
-_MIX_2 = 0x94D049BB133111EB - (1 << 64)
+_GOLDEN, _MIX_1, _MIX_2 = (int(number) - (1 << 64) for number in (GOLDEN, MIX_1, MIX_2))
 ROUNDS = 4
 """Of the Feistel network; even, so that its halves end on the sides they began."""
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from unskew.base.errors import DataError, ParameterError
 from unskew.base.estimator import require_whole
 from unskew.base.plain_text import listed
-from unskew.base.seeds import stream
+from unskew.base.seeds import GOLDEN, MIX_1, stream
 from unskew.data import Feature, Log, Wanted
 from unskew.data.described import AUTO, sources_of, without_auto
 from unskew.data.options import names_of
@@ -123,9 +123,9 @@ def random_part(log: Log, share: float, seed: int = 0) -> NDArray[np.bool_]:
         hashed = np.full(len(log), stream(seed, "random part") & 0x7FFFFFFFFFFFFFFF, dtype=np.uint64)
         for codes, vocabulary in ((log.user, log.users), (log.item, log.items)):
             hashed += vocabulary.hashes[codes].view(np.uint64)
-            hashed *= np.uint64(0x9E3779B97F4A7C15)
+            hashed *= GOLDEN
             hashed ^= hashed >> np.uint64(30)
-            hashed *= np.uint64(0xBF58476D1CE4E5B9)
+            hashed *= MIX_1
             hashed ^= hashed >> np.uint64(27)
     chosen: NDArray[np.bool_] = hashed.astype(np.float64) < share * 2.0**64
     return chosen

@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from unskew.base.errors import ParameterError
 from unskew.base.estimator import require_in, require_whole
-from unskew.base.seeds import as_seed, splitmix64, stream
+from unskew.base.seeds import GOLDEN, as_seed, splitmix64, stream
 
 Column = NDArray[Any]
 Columns = dict[str, Column]
@@ -44,7 +44,6 @@ UNKNOWN_AGES = 0.05
 USUAL_DEVICE = 0.8
 """Share of a user's sessions on their usual device."""
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 DRAWS_OF_ONE = np.uint64(64)
 """Draws that one thing may need for one purpose."""
 
