@@ -65,6 +65,19 @@ WORLDS: dict[str, World] = {
             "test_per_user": 20,
         },
     ),
+    "thin": World(
+        synthetic,
+        "a sparse rating log of middle size: 3,000 × 600, 1 % clicked, strong choice",
+        {
+            "n_users": 3_000,
+            "n_items": 600,
+            "density": 0.01,
+            "bias": 1.5,
+            "conversion_rate": 0.15,
+            "test_per_user": 10,
+        },
+        {"n_users": 150, "n_items": 80, "density": 0.04, "bias": 1.5, "test_per_user": 20},
+    ),
     "impressions": World(
         impressions,
         "impressions with features, positions and rare conversions (2 % of all rows)",

@@ -17,7 +17,7 @@ from unskew.cli.verb import Verb, verb_of
 
 VERBS = (
     "init", "run", "audit", "monitor", "weights", "score", "export", "serve", "compare", "plan-random",
-    "methods", "config", "make-data", "reproduce", "study",
+    "tune", "methods", "config", "make-data", "reproduce", "study",
 )  # fmt: skip
 """In the order of the help; each is a function of the module of its name."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from unskew.report.plots.axes import (
     rule,
     set_axis,
 )
-from unskew.report.style import SERIES, styled
+from unskew.report.style import SERIES, styled, svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,3 +81,22 @@ def _learning(title: str, lines: Mapping[str, Array], best_epoch: Any) -> Figure
         at = float(np.quantile(best, 0.5, method="lower"))
         rule(axes, at, f"kept: {at:g}")
     return key_below(figure, axes)
+
+
+@styled
+def tuning_figure(losses: Sequence[float | None], judged_on: str) -> Figure:
+    """Return the loss of every trial of a search as markers, and the least so far as a line."""
+    values = np.array([np.nan if loss is None else loss for loss in losses])
+    least = np.fmin.accumulate(values)
+    figure, axes = new_panel(f"Trials, judged on {judged_on}", 2.5)
+    set_axis(axes, "y", axis_of(values[np.isfinite(values)], "loss"))
+    set_axis(axes, "x", Axis(1.0, max(float(len(values)), 2.0), "linear", "trial"))
+    trial, series = np.arange(1, len(values) + 1), SERIES["raw"]
+    axes.plot(trial, values, series.marker, color=series.colour.light, label="a trial", markersize=4)
+    axes.plot(trial, least, color=SERIES["calibrated"].colour.light, linewidth=1.6, label="the least so far")
+    return key_below(figure, axes)
+
+
+def tuning_svg(losses: Sequence[float | None], judged_on: str) -> str:
+    """Return :func:`tuning_figure` as an SVG file of its own."""
+    return svg(tuning_figure(losses, judged_on), name="tune", title="Loss of every trial of a search")
