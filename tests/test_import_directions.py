@@ -12,14 +12,6 @@ WITHOUT_TORCH = ("base", "metrics", "calibration", "theory", "data", "audit", "r
 
 HEAVY = ("torch", "safetensors")
 
-EXEMPT = {
-    "base/tensors.py",
-    "serve/calibrators.py",
-    "serve/inputs.py",
-    "serve/models.py",
-    "serve/onnx_file.py",
-}
-"""The first hands on torch or what stands in for it; the others write ONNX files."""
 LAYER_OF = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 
@@ -46,7 +38,7 @@ def test_what_must_be_light_imports_no_torch(home):
         for path in modules()
         if home_of(path) == home
         for name, line in imported(path, inside_functions=False)
-        if name.split(".")[0] in HEAVY and path.relative_to(SOURCE).as_posix() not in EXEMPT
+        if name.split(".")[0] in HEAVY and path.relative_to(SOURCE).as_posix() != "base/tensors.py"
     ]
     assert wrong == []
 

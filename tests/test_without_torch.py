@@ -73,6 +73,7 @@ LOG = "import unskew as us; log = us.load('synthetic', n_users=20, n_items=20).t
     [
         LOG + "us.IPS().fit(log, propensity=0.5)",
         LOG + "us.Propensity().fit(log)",
+        LOG + "us.export_onnx(us.Propensity(learner=us.Linear(), crossfit=2).fit(log), 'p.onnx')",
         f"from unskew.cli import main; main({[*RUN, '--learner', 'dcn', '--method', 'naive', '--out', 'x']})",
     ],
 )

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import expit
-from torch import Tensor, nn
-from torch.nn.functional import embedding
 
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.calibration import AutoCalibrator, Calibrator, Multicalibrated
 from unskew.calibration.calibrator import PROBABILITY_FLOOR
 from unskew.calibration.segment_columns import SegmentColumn
@@ -65,9 +63,9 @@ class Interpolation(nn.Module):
         """Find the pieces of positions by bisection, for all lines at once, and evaluate them at x."""
         piece = self.get_buffer("first") + torch.zeros_like(position, dtype=torch.int64)
         for half in (1 << bit for bit in reversed(range(self.rounds))):
-            edge = embedding(piece + (half - 1), self.get_buffer("edges")).squeeze(-1)
+            edge = nn.functional.embedding(piece + (half - 1), self.get_buffer("edges")).squeeze(-1)
             piece = piece + (edge <= position).long() * half
-        start, value, slope = embedding(piece, self.get_buffer("pieces")).unbind(-1)
+        start, value, slope = nn.functional.embedding(piece, self.get_buffer("pieces")).unbind(-1)
         return value + slope * (x - start)
 
 
@@ -147,7 +145,7 @@ class MultiCalibration(nn.Module):
             segment = codes[term.columns[0]]
             for column, size in zip(term.columns[1:], term.shape[1:], strict=True):
                 segment = segment * size + codes[column]
-            level, slope = embedding(segment, self.get_buffer(f"term_{number}")).unbind(-1)
+            level, slope = nn.functional.embedding(segment, self.get_buffer(f"term_{number}")).unbind(-1)
             eta = eta + level + slope * t
         return sigmoid(eta).clamp(PROBABILITY_FLOOR, 1.0 - PROBABILITY_FLOOR)
 
@@ -163,7 +161,9 @@ def segment_codes(column: SegmentColumn, values: Tensor) -> Tensor:
     # Codes are small whole numbers, so a table of all of them says which segment each is.
     table = np.full(int(column.values.max()) + 2, column.size)
     table[column.values.astype(np.int64)] = np.arange(column.size)
-    return embedding(values.long().clamp(0, len(table) - 1), torch.from_numpy(table)[:, None]).squeeze(-1)
+    return nn.functional.embedding(
+        values.long().clamp(0, len(table) - 1), torch.from_numpy(table)[:, None]
+    ).squeeze(-1)
 
 
 def _passed(values: Tensor, edges: Floats) -> Tensor:

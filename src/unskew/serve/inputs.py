@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.data import Encoders, Field, Rows, Schema
 from unskew.data.encoder import (
     FARTHEST,

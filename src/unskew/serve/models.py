@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 import unskew.propensity as kinds
 from unskew.base.errors import ParameterError, UnskewError
+from unskew.base.tensors import Tensor, nn, torch
 from unskew.data import Encoders, Rows
 from unskew.debias import Debiaser
 from unskew.learners import Network

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from unskew import __version__
 from unskew.base.errors import ParameterError, RunFolderError, UnskewError
 from unskew.base.files import NewFile, check_new_file, whole_file
+from unskew.base.tensors import Tensor, nn, require_torch, torch
 from unskew.data import Encoders
 from unskew.debias import Debiaser, load_model
 from unskew.propensity import load_propensity
@@ -312,6 +311,7 @@ def _write(model: Any, tables: Mapping[str, Tensor], target: NewFile) -> list[Pa
 
 def _new_file(path: str | Path, *, overwrite: bool) -> NewFile:
     """Check that a file can be written; the name of a folder, which paths do not keep, is an error."""
+    require_torch("a file of ONNX")
     try:
         import onnx  # noqa: F401
     except ImportError as error:
