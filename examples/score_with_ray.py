@@ -7,12 +7,12 @@ import ray
 
 import unskew as us
 
-run, rows, out = sys.argv[1:]  # a folder that every worker can read, Parquet files, and a folder to write
+folder, rows, out = sys.argv[1:]  # a folder that every worker can read, Parquet files, and a folder to write
 
 
 def scored(batch: pa.Table) -> pa.Table:
     """Add the predictions of the run."""
-    return us.score(run, batch, unseen="nan")
+    return us.score(folder, batch, unseen="nan")
 
 
 ray.data.read_parquet(rows).map_batches(scored, batch_format="pyarrow", batch_size=1 << 20).write_parquet(out)

@@ -8,13 +8,13 @@ from pyspark.sql import SparkSession
 
 import unskew as us
 
-run, rows, out = sys.argv[1:]  # a folder that every executor can read, Parquet files, and a folder to write
+folder, rows, out = sys.argv[1:]  # a run that every executor can read, Parquet files, and a folder to write
 
 
 def scored(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add the predictions of the run."""
     for batch in batches:
-        yield from us.score(run, pa.Table.from_batches([batch]), unseen="nan").to_batches()
+        yield from us.score(folder, pa.Table.from_batches([batch]), unseen="nan").to_batches()
 
 
 frame = SparkSession.builder.getOrCreate().read.parquet(rows)

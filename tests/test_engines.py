@@ -72,7 +72,7 @@ def test_scores_of_ray_are_those_of_score(scored, tmp_path):
 @pytest.mark.spark
 def test_scores_of_spark_are_those_of_score(scored, tmp_path):
     pytest.importorskip("pyspark", reason="pyspark is not installed (make test-spark)")
-    run_example("score_with_spark", *scored, tmp_path / "out")
+    run_example("score_with_spark", *scored, tmp_path / "out", PYSPARK_PYTHON=sys.executable)
     check_scores(scored, tmp_path / "out")
 
 

@@ -57,13 +57,6 @@ def test_probabilities_that_are_off_are_found(factor: float, tmp_path: Path) -> 
     assert "Is 'p' the probability of the action shown, among 8" in result.verdict
 
 
-def test_few_rows_are_undecided_and_as_many_as_it_says_decide(tmp_path: Path) -> None:
-    few = audit_actions(write(tmp_path / "log.parquet", bandit_log(40)), score="p", actions=ACTIONS)
-    assert few.healthy is None
-    enough = bandit_log(2 * few.rows_needed, seed=1)
-    assert audit_actions(write(tmp_path / "more.parquet", enough), score="p", actions=ACTIONS).healthy
-
-
 def test_a_shown_action_has_a_probability_above_0(tmp_path: Path) -> None:
     path = write(tmp_path / "log.parquet", np.array([0.5, 0.0]))
     with pytest.raises(DataError, match=r"log.parquet, column 'p', row 1: 0 is not the probability of an"):

@@ -49,13 +49,6 @@ def test_overstated_scores_are_found_and_platt_is_told_to_mend_them(big: tuple[A
     assert wce(result.calibrated, debiased=True) < 0.05
 
 
-def test_the_truth_itself_is_healthy(big: tuple[Any, Path]) -> None:
-    result = audit(big[1], score="honest", outcome="clicked")
-    assert result.healthy
-    assert result.regions == ()
-    assert result.verdict.startswith("Honest")
-
-
 @pytest.mark.parametrize("k", [1, 10, 100])
 def test_scores_off_by_a_factor_2_are_found_where_negatives_were_sampled(k: int, tmp_path: Path) -> None:
     generator = np.random.default_rng(k)
@@ -128,21 +121,6 @@ def test_segments_that_are_off_are_found_and_the_worst_is_told(make_log: Any, tm
     assert "Scores where country is 'us' are understated by a factor" in result.verdict
 
 
-def test_weights_are_repetition(make_log: Any, tmp_path: Path) -> None:
-    log = make_log(3000, seed=7)
-    count = np.random.default_rng(0).integers(0, 4, 3000)
-    once = pa.table({"p": log.score, "clicked": log.outcome, "w": count})
-    often = pa.table({"p": np.repeat(log.score, count), "clicked": np.repeat(log.outcome, count)})
-    pq.write_table(once, tmp_path / "once.parquet")
-    pq.write_table(often, tmp_path / "often.parquet")
-    options: dict[str, Any] = {"score": "p", "outcome": "clicked"}
-    weighted = audit(tmp_path / "once.parquet", weight="w", **options)
-    repeated = audit(tmp_path / "often.parquet", **options)
-    for name in ("nll", "brier", "auc", "mean_outcome_over_score", "base_rate"):
-        assert getattr(weighted, name) == pytest.approx(getattr(repeated, name), rel=1e-9)
-    assert weighted.ece.value == pytest.approx(repeated.ece.value, rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("outcome", "question"),
     [(0, "was the outcome joined to these rows"), (1, "are these the clicked rows only")],
@@ -151,15 +129,6 @@ def test_one_outcome_on_every_row_is_asked_about(outcome: int, question: str, tm
     pq.write_table(pa.table({"p": [0.4] * 1000, "clicked": [outcome] * 1000}), tmp_path / "log.parquet")
     with pytest.raises(DataError, match=f"is {outcome} on all 1,000 rows.* expect 400 of 1: {question}"):
         audit(tmp_path / "log.parquet", score="p", outcome="clicked")
-
-
-def test_few_rows_without_a_click_are_no_error_but_undecided(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"p": [0.004] * 500, "clicked": [0] * 500}), tmp_path / "log.parquet")
-    result = audit(tmp_path / "log.parquet", score="p", outcome="clicked")
-    assert result.healthy is None
-    assert result.auc is None
-    assert result.calibrators == ()
-    assert result.recommended is None
 
 
 def test_a_click_at_score_zero_is_told_and_not_healthy(tmp_path: Path) -> None:
@@ -179,12 +148,6 @@ def test_one_row_can_be_audited(tmp_path: Path) -> None:
     assert result.rows == 1
     assert result.healthy is None, "one row says nothing"
     assert result.judgement.rows_needed > 100
-
-
-def test_rows_without_weight_are_no_rows(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"p": [0.5], "clicked": [1], "w": [0.0]}), tmp_path / "log.parquet")
-    with pytest.raises(DataError, match=r"log.parquet: there are no rows with a weight above 0"):
-        audit(tmp_path / "log.parquet", score="p", outcome="clicked", weight="w")
 
 
 @pytest.mark.parametrize(

@@ -68,12 +68,6 @@ def test_of_scores_that_are_off_alike_no_segment_stands_out_and_one_that_is_furt
     assert sum(each.stands_out(tolerance=0.05, significance=0.01) for each in others) <= 1
 
 
-def test_a_segment_that_is_all_rows_has_no_rest() -> None:
-    score = np.full(1000, 0.2)
-    (segment,) = filled(["a"] * 1000, score, np.arange(1000) % 10 < 1)
-    assert (segment.of_rest, segment.p_differs, segment.apart) == (None, None, 0.0)
-
-
 def test_a_small_noisy_segment_does_not_stand_before_a_large_one_that_is_off() -> None:
     generator = np.random.default_rng(4)
     score = np.full(20_030, 0.1)
@@ -110,12 +104,6 @@ def test_missing_values_and_values_beyond_the_limit_are_segments_too() -> None:
 )
 def test_columns_of_every_type_can_be_segments(values: pa.Array) -> None:
     assert [segment.rows for segment in filled(values, np.full(3, 0.5), np.array([0, 1, 1]))] == [2, 1]
-
-
-def test_a_click_at_score_zero_is_never_honest() -> None:
-    (segment,) = filled(["a"] * 3, np.array([0.0, 0.5, 0.5]), np.array([1, 0, 1]))
-    assert segment.wce == np.inf
-    assert segment.p_value == 0.0
 
 
 def test_categories_that_no_row_has_take_no_segments_place():

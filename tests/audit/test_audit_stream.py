@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew.audit import audit
-from unskew.audit.crossfit import BLOCK_ROWS, fold_of_rows, merged
+from unskew.audit.crossfit import merged
 from unskew.audit.reading import read
 from unskew.base.errors import DataError, ParameterError
 from unskew.data import files as places
@@ -77,29 +77,6 @@ def test_sketches_of_folds_do_not_depend_on_the_batches(
         np.testing.assert_allclose(one.sums.score, other.sums.score, rtol=1e-12)
 
 
-def test_folds_are_of_one_size_and_another_seed_deals_others() -> None:
-    fold = fold_of_rows(0, 5 * BLOCK_ROWS * 200, 5, 0)
-    assert np.bincount(fold).tolist() == [BLOCK_ROWS * 200] * 5
-    assert (fold != fold_of_rows(0, len(fold), 5, 1)).any()
-    first_of_group = fold[:: 5 * BLOCK_ROWS]
-    assert len(set(first_of_group.tolist())) == 5, "the turn does not begin with the same fold each time"
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array([0.25, 0.5], pa.float32()),
-        pa.array([0.25, 0.5], pa.float16()),
-        pa.array(["0.25", "0.5"]).cast(pa.decimal128(4, 2)),
-        pa.array([0.25, 0.5]).dictionary_encode(),
-    ],
-)
-def test_scores_of_every_numeric_type_are_read(column: Any, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"p": column, "clicked": [True, False]}), tmp_path / "log.parquet")
-    whole = merged(sketches_of(tmp_path / "log.parquet"))
-    assert (whole.mean_score, whole.base_rate) == (0.375, 0.5)
-
-
 def test_a_later_text_in_a_csv_is_named_with_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "CSV_BLOCK_BYTES", 1024)
     (tmp_path / "log.csv").write_text("p,clicked\n" + "0.5,1\n" * 900 + "0.5,oops\n" + "0.5,0\n" * 300)
@@ -121,15 +98,6 @@ def test_too_few_or_too_many_folds_are_refused() -> None:
         read([], ROLES, folds=1)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_score_can_be_a_segment_too(suffix: str, tmp_path: Path) -> None:
-    rows = pa.table({"p": [0.5, 0.25, 0.5, 0.25] * 8, "clicked": [1, 0, 0, 1] * 8})
-    file = tmp_path / f"a.{suffix}"
-    pa.csv.write_csv(rows, file) if suffix == "csv" else pq.write_table(rows, file)
-    result = audit(file, score="p", outcome="clicked", segments=["p"])
-    assert {segment.value: segment.rows for segment in result.segments} == {"0.5": 16, "0.25": 16}
-
-
 @pytest.mark.parametrize("values", [[[1], [2]], [{"a": 1}, {"a": 2}]])
 def test_a_segment_of_lists_or_records_is_refused_by_name(values: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table({"p": [0.5, 0.5], "clicked": [1, 0], "x": values}), tmp_path / "a.parquet")
@@ -146,15 +114,6 @@ def test_a_segment_that_is_there_twice_is_refused_by_name(suffix: str, tmp_path:
     pa.csv.write_csv(rows, file) if suffix == "csv" else pq.write_table(rows, file)
     with pytest.raises(DataError, match=rf"a.{suffix}: column 'x' is there 2 times"):
         audit(file, score="p", outcome="clicked", segments=["x"])
-
-
-@pytest.mark.parametrize("weight", [1e300, 1e-300])
-def test_a_weight_whose_square_is_no_number_is_refused(weight: float, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"p": [0.5, 0.5], "o": [1, 0], "w": [1.0, weight]}), tmp_path / "a.parquet")
-    with pytest.raises(
-        DataError, match=r"a.parquet, column 'w', row 1: weight 1e.300 is not 0 or from 1e-12"
-    ):
-        audit(tmp_path, score="p", outcome="o", weight="w")
 
 
 @pytest.mark.parametrize("smallest", [1e-320, 1e-200, 1e-100])

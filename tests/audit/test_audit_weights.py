@@ -15,7 +15,6 @@ import unskew as us
 from unskew.audit import Roles, write_weights
 from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.data import stream as stream_module
-from unskew.metrics import wce
 
 ADDED = ["propensity_calibrated", "weight", "fold", "clipped"]
 
@@ -72,18 +71,6 @@ def test_the_figures_are_those_of_the_written_column(log: Any, log_file: Path, t
         weight.sum() ** 2 / (weight @ weight), rel=0.01
     )
     assert result.weights.largest_unclipped > 1.5 * result.weights.largest
-
-
-def test_weights_add_up_to_the_population_where_the_scores_did_not(
-    log: Any, log_file: Path, tmp_path: Path
-) -> None:
-    result = write_weights(log_file, tmp_path / "out.parquet", Roles("p", "clicked"))
-    p = pq.read_table(tmp_path / "out.parquet")["propensity_calibrated"].to_numpy()
-    clicked = log.outcome == 1
-    assert abs((1 / log.score[clicked]).sum() / len(p) - 1) > 0.3
-    assert abs((1 / p[clicked]).sum() / len(p) - 1) < 0.05
-    np.testing.assert_allclose(p, log.honest, rtol=0.2)
-    assert wce(result.calibrated, debiased=True) < 0.05 < wce(result.raw, debiased=True)
 
 
 def test_the_outcomes_of_a_fold_do_not_touch_its_own_propensities(log: Any, tmp_path: Path) -> None:

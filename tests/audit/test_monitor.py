@@ -140,11 +140,6 @@ def test_days_of_an_engine_are_those_of_utc(tmp_path):
     assert {str(day) for day in cells["period"].to_pylist()} == {"2026-01-01"}
 
 
-def test_maturity_needs_times():
-    with pytest.raises(ParameterError, match="--maturity has no effect on periods that are values of 'v'"):
-        settings(by=By("v"), maturity="7d")
-
-
 def test_an_open_period_is_replaced_and_a_closed_one_stays(tmp_path):
     young, old = START + np.timedelta64(2, "D"), START + np.timedelta64(40, "D")
     kept = settings(maturity="7d")
@@ -230,17 +225,6 @@ def test_what_broke_is_told_with_its_time_way_and_cost(tmp_path):
     assert result.segments[1].judgement.reason == "honest"
     assert "country is 'fr' have been off since 2026-01-10" in result.verdict
     assert json.loads(json.dumps(result.to_dict()))["segments"][0]["breaks"][0]["first"] == "2026-01-10"
-
-
-def test_what_has_been_mended_is_healthy_and_told(tmp_path):
-    for day in range(12):
-        write(tmp_path, f"{day:02}.parquet", rows_of(day, rows=8000, factor=0.5 if 3 <= day < 6 else 1.0))
-    add(tmp_path / "store", tmp_path, settings=settings(), as_of=LATE)
-    result = monitor(tmp_path / "store")
-    assert result.healthy is True
-    (found,) = result.segments[0].breaks
-    assert (found.first, found.last, found.over) == ("2026-01-04", "2026-01-06", True)
-    assert "were off from 2026-01-04 to 2026-01-06" in result.verdict
 
 
 def test_few_rows_are_undecided_and_the_least_change_is_told(tmp_path):

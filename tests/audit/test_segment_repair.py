@@ -71,22 +71,6 @@ def test_without_segments_or_with_too_few_clicks_nothing_is_compared():
     assert us.audit(few, score="p", outcome="clicked", segments=["country"]).repair is None
 
 
-def test_weights_of_rows_count():
-    plain, weighted = (
-        us.audit(
-            table(20_000, weight=weight),
-            score="p",
-            outcome="clicked",
-            weight="weight" if weight else None,
-            segments=["country", "device"],
-        ).repair
-        for weight in (False, True)
-    )
-    assert weighted.rows < plain.rows
-    assert weighted.gain == pytest.approx(plain.gain, rel=0.3)
-    assert weighted.worth_it
-
-
 def test_weights_by_segment_are_honest_for_each(tmp_path):
     import pyarrow.parquet as pq
 

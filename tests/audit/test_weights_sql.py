@@ -64,12 +64,6 @@ def test_each_row_has_what_predict_of_the_other_folds_gives(rows: pa.Table, name
     np.testing.assert_array_equal(found["clipped"], q < 0.05)
 
 
-def test_the_query_says_what_it_does(rows: pa.Table) -> None:
-    query = weights_query(counted(rows), "logs", **COLUMNS, calibrator="platt", p_min=0.05)
-    assert query.splitlines()[0] == "-- Weights by unskew: the score, calibrated by platt, clipped at 0.05."
-    assert "4 hexadecimal digits of the MD5 of 'user' as text, modulo 5" in query.splitlines()[1]
-
-
 def test_every_row_may_have_a_weight_and_the_clip_may_be_chosen(rows: pa.Table) -> None:
     found = run(weights_query(counted(rows), "logs", **COLUMNS, weight_all=True), rows)
     q, weight = (found[name].to_numpy() for name in ("propensity_calibrated", "weight"))
@@ -96,15 +90,6 @@ def test_a_bad_score_or_outcome_has_no_weight(weight_all: bool) -> None:
     found = run(query, rows).to_pydict()
     assert [value is None for value in found["propensity_calibrated"]] == [True, True, False, False]
     assert [value is None for value in found["weight"]] == [True, True, not weight_all, False]
-
-
-def test_outcomes_may_be_true_and_false(rows: pa.Table) -> None:
-    truths = rows.set_column(1, "clicked", pa.array(rows["clicked"].to_numpy() == 1))
-    queries = [
-        weights_query(platt_of(0), "logs", **UNFOLDED, p_min=0.1, boolean_outcome=boolean)
-        for boolean in (False, True)
-    ]
-    assert run(queries[0], rows)["weight"].equals(run(queries[1], truths)["weight"])
 
 
 def test_a_column_of_the_table_named_as_an_added_one_changes_no_number(rows: pa.Table) -> None:

@@ -7,8 +7,7 @@ import pytest
 from scipy.special import expit
 
 from contracts.calibrator_contract import skewed_rows
-from unskew.calibration import AutoCalibrator, calibrator_from_dict, make_calibrator
-from unskew.calibration.folds import folds_of
+from unskew.calibration import AutoCalibrator, calibrator_from_dict
 from unskew.calibration.grouping import group
 from unskew.metrics.sketch import CalibrationSketch
 
@@ -42,20 +41,6 @@ def test_the_reason_tells_every_loss():
     assert "5,000 rows" in auto.reason_
 
 
-def test_a_near_tie_goes_to_the_simpler_one_unless_told_otherwise():
-    score, outcome = rows_of(expit)
-    strict = AutoCalibrator(standard_errors=0).fit(score, outcome)
-    assert strict.losses_[strict.choice_.name] == min(strict.losses_.values())
-    assert AutoCalibrator().fit(score, outcome).choice_.name == "none"
-
-
-def test_predicts_as_its_choice_fitted_on_everything():
-    score, outcome = skewed_rows(3000)
-    auto = AutoCalibrator().fit(score, outcome)
-    alone = make_calibrator(auto.choice_.name).fit(score, outcome)
-    np.testing.assert_array_equal(auto.predict(score), alone.predict(score))
-
-
 def test_a_sketch_is_divided_as_its_rows_are():
     score, outcome = skewed_rows(100_000)
     from_rows = AutoCalibrator().fit(score, outcome)
@@ -63,19 +48,6 @@ def test_a_sketch_is_divided_as_its_rows_are():
     assert from_sketch.choice_.name == from_rows.choice_.name
     for name, loss in from_rows.losses_.items():
         assert from_sketch.losses_[name] == pytest.approx(loss, rel=2e-3)
-
-
-def test_folds_divide_rows_and_weights_without_loss():
-    score, outcome = skewed_rows(3000, ties=100)
-    weight = np.where(outcome == 1, 1.0, 25.0)
-    points = group(score, outcome, weight, exact_below=10_000)
-    folds = folds_of(points, 5, seed=0)
-    assert sum(part.rows.sum() for _, part in folds) == 3000
-    assert sum(part.positive.sum() for _, part in folds) == pytest.approx(outcome.sum())
-    assert sum(part.total.sum() for _, part in folds) == pytest.approx(weight.sum())
-    for training, held_out in folds:
-        assert training.rows.sum() + held_out.rows.sum() == 3000
-        assert held_out.positive.sum() == pytest.approx(outcome.sum() / 5, rel=0.35)
 
 
 def test_a_sketch_of_sampled_negatives_tells_its_positive_rows():

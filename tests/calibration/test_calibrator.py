@@ -21,13 +21,6 @@ def calibrator() -> Calibrator:
     return Platt()
 
 
-def test_tells_rows_and_base_rate(calibrator: Calibrator):
-    score, outcome = skewed_rows(500)
-    calibrator.fit(score, outcome)
-    assert calibrator.rows_ == 500
-    assert calibrator.base_rate_ == pytest.approx(outcome.mean(), abs=1e-12)
-
-
 def test_predict_before_fit_says_so(calibrator: Calibrator):
     with pytest.raises(NotFittedError, match="not fitted"):
         calibrator.predict([0.5])
@@ -112,13 +105,6 @@ def test_a_damaged_file_is_refused(calibrator: Calibrator):
         calibrator_from_dict(saved | {"learned": {}})
     with pytest.raises(RunFolderError, match="not a saved"):
         type(calibrator).from_dict(saved | {"calibrator": "other"})
-
-
-def test_long_arrays_go_through_the_sketch(calibrator: Calibrator):
-    score, outcome = skewed_rows(2000)
-    by_sketch = calibrator.clone().fit(CalibrationSketch.of(score=score, outcome=outcome))
-    by_length = calibrator.set_params(exact_below=100).fit(score, outcome)
-    np.testing.assert_array_equal(by_length.predict(score), by_sketch.predict(score))
 
 
 def test_a_sketch_needs_rows_and_no_outcomes(calibrator: Calibrator):

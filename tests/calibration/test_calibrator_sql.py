@@ -61,14 +61,6 @@ def test_a_multicalibrated_map_in_sql_is_that_of_predict(monotone: bool) -> None
     )
 
 
-@pytest.mark.parametrize("score", [None, float("nan"), -0.1, 1.5])
-def test_what_is_no_probability_has_none(score: float | None) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    expression = make_calibrator("platt").fit(SCORE, OUTCOME).to_sql("p")
-    rows = pa.table({"p": pa.array([score], pa.float64())})
-    assert duckdb.sql(f"SELECT {expression} AS q FROM rows").fetchall() == [(None,)], rows
-
-
 @pytest.mark.parametrize("dialect", ["duckdb", "spark", "bigquery", "snowflake", "postgres"])
 def test_every_engine_has_its_types_and_quotes(dialect: str) -> None:
     expression = make_calibrator("platt").fit(SCORE, OUTCOME).to_sql("my score", dialect)

@@ -7,8 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from contracts.calibrator_contract import CalibratorContract, skewed_rows
 from unskew.base.errors import ParameterError, RunFolderError
@@ -79,23 +77,6 @@ def test_the_mean_prediction_is_the_base_rate(name, level, through_sketch, toler
     assert calibrator.predict(score).mean() == pytest.approx(outcome.mean(), abs=tolerance)
 
 
-@pytest.mark.parametrize("name", [name for name in KEEP_BASE_RATE if name != "spline"])
-@given(
-    rows=st.lists(
-        st.tuples(st.one_of(st.sampled_from([0.0, 1.0, 0.5, 1e-38, 1e-12]), st.floats(0, 1)), st.booleans()),
-        min_size=2,
-        max_size=40,
-    ).filter(lambda rows: 0 < sum(outcome for _, outcome in rows) < len(rows))
-)
-@settings(max_examples=40, deadline=None, derandomize=True)
-def test_the_base_rate_is_kept_whatever_the_scores(name, rows):
-    score, outcome = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
-    calibrator = named(name)
-    probability = calibrator.fit(score, outcome).predict(score)
-    assert probability.mean() == pytest.approx(outcome.mean(), abs=1e-6)
-    assert np.diff(calibrator.predict(np.sort(score))).min() >= -1e-12
-
-
 @pytest.mark.parametrize("through_sketch", [False, True])
 @pytest.mark.parametrize("name", KEEP_BASE_RATE)
 def test_one_click_in_a_million_is_kept_and_has_a_finite_weight(name, through_sketch):
@@ -124,12 +105,6 @@ def test_no_weight_explodes_where_a_plain_map_answers_zero(name):
     assert Isotonic(smoothing=0).fit(score, outcome).predict(score).min() == 1e-12
     probability = make_calibrator(name).fit(score, outcome).predict(score)
     assert probability.min() >= 0.9 / (len(score) + 2)
-
-
-def test_constant_scores_get_the_base_rate():
-    for name in ("platt", "beta", "spline", "isotonic", "histogram", "scaling_binning", "ic_ipw"):
-        calibrator = make_calibrator(name).fit(np.full(50, 0.25), np.arange(50) % 5 == 0)
-        assert calibrator.predict([0.25])[0] == pytest.approx(0.2, abs=1e-9), name
 
 
 def test_names_make_calibrators():

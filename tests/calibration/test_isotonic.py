@@ -37,31 +37,9 @@ def test_the_end_blocks_are_smoothed_and_the_base_rate_restored():
     assert safe.predict(score).mean() == pytest.approx(outcome.mean(), abs=1e-12)
 
 
-def test_a_smoothed_end_block_never_passes_its_neighbour():
-    """One row without a click would get 1/3; the block above it has 1 in 20."""
-    score = np.concatenate([[0.01], np.full(20, 0.2), [0.9] * 3])
-    outcome = np.concatenate([[0], np.arange(20) < 1, [1, 1, 0]])
-    values = Isotonic().fit(score, outcome).values_
-    assert np.all(np.diff(values) >= 0)
-    assert values[0] == pytest.approx(values[1])
-
-
-def test_inner_blocks_are_untouched_where_no_block_is_zero_or_one():
-    score, outcome = [0.1, 0.1, 0.5, 0.5], [0, 1, 1, 0]
-    np.testing.assert_array_equal(Isotonic().fit(score, outcome).values_, [0.5])
-
-
 def test_a_sketch_of_a_million_rows_is_within_one_percent_of_the_mean():
     score, outcome = skewed_rows(1_000_000)
     exact = Isotonic(exact_below=len(score)).fit(score, outcome).predict(score)
     sketched = Isotonic().fit(CalibrationSketch.of(score=score, outcome=outcome)).predict(score)
     assert np.abs(sketched - exact).mean() <= 0.01 * outcome.mean()
     assert sketched.mean() == pytest.approx(outcome.mean(), abs=1e-9)
-
-
-def test_steps_end_at_the_edges_of_the_sketchs_cells():
-    """So every row has its own cell's value, and the base rate is exact, hundredths and ties included."""
-    score, outcome = skewed_rows(50_000, level=-0.5)
-    score[::3] = np.round(score[::3], 2)
-    isotonic = Isotonic().fit(CalibrationSketch.of(score=score, outcome=outcome))
-    assert isotonic.predict(score).mean() == pytest.approx(outcome.mean(), abs=1e-9)

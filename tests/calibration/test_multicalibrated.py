@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 import unskew as us
 from unskew.base.errors import DataError, ParameterError, RunFolderError
 from unskew.calibration import Multicalibrated, Platt, calibrator_from_dict, load_calibrator
-from unskew.calibration.segment_terms import LEAST_GAIN, Base, Boosting, judged_rows, merged_cells
+from unskew.calibration.segment_terms import LEAST_GAIN, Base, Boosting, merged_cells
 from unskew.metrics.sketch import CalibrationSketch
 
 COUNTRIES = ["de", "fr", "it", "es", "pl"]
@@ -112,18 +112,6 @@ def test_is_never_worse_than_platt_beyond_noise_where_nothing_is_wrong(rows, rat
         platt_costs.append(platt - best)
     # Noise: what two parameters that were learned from so many rows cost Platt itself.
     assert np.mean(worse) <= max(np.mean(platt_costs), 1 / rows)
-
-
-def test_a_single_column_of_large_segments_gives_what_platt_by_segment_gives():
-    score, outcome, features, _ = world(30_000, wrong="slopes")
-    outcome = np.random.default_rng(5).random(30_000) < np.where(
-        features["country"] == "fr", score**1.4, score
-    )
-    only = {"country": features["country"]}
-    multi = Multicalibrated(strength=1.0).fit(score, outcome, features=only).predict(score, only)
-    country = features["country"]
-    expected = platt_by_segment(score, outcome, country, score, country)
-    assert np.abs(np.log(multi / expected)).mean() < 0.05
 
 
 def test_the_order_of_rows_and_the_seed_decide_nothing_else():
@@ -240,54 +228,6 @@ def test_every_step_raises_the_penalised_likelihood_and_ends_at_its_optimum():
     assert -minimize(negative, np.zeros(8)).fun - values[-1] < 2 * LEAST_GAIN
 
 
-@pytest.mark.parametrize("rate", [0.3, 0.05])
-def test_rounds_judged_on_some_of_the_rows_and_terms_asked_in_turn_change_little(rate, monkeypatch):
-    score, outcome, features, truth = world(40_000, rate=rate)
-    some = Multicalibrated().fit(score, outcome, features=features)
-    monkeypatch.setattr("unskew.calibration.segment_terms.ASKED_AGAIN", 1)
-    every = Multicalibrated().fit(score, outcome, features=features)
-    asked = np.log(some.predict(score, features) / every.predict(score, features))
-    assert np.abs(asked).mean() < 0.02
-    monkeypatch.setattr("unskew.calibration.segment_terms.JUDGED_ROWS", 10_000)
-    judged = Multicalibrated().fit(score, outcome, features=features)
-    assert judged.gain_ > 3 * judged.gain_error_ > 3 * every.gain_error_
-    assert abs(judged.gain_ - every.gain_) < 3 * judged.gain_error_
-    platt = expected_loss(judged.predict(score), truth)
-    losses = [expected_loss(each.predict(score, features), truth) for each in (judged, every)]
-    assert platt - losses[0] > 0.8 * (platt - losses[1])
-
-
-@pytest.mark.parametrize("rate", [0.4, 0.002])
-def test_judged_rows_keep_the_rate_and_the_rarer_class_and_weigh_what_they_tell(rate):
-    score, outcome, features, _ = world(50_000, rate=rate, wrong="nothing")
-    code = features["device"][None]
-    cells = merged_cells(code, [4], np.arange(50_000), score, np.full(50_000, 2.0), outcome.astype(float))
-    judged = judged_rows(cells, 5000, seed=0)
-    assert judged.rows.sum() == pytest.approx(5000, rel=0.05)
-    assert judged.positive_rows.sum() == pytest.approx(min(outcome.sum(), 2500), rel=0.05)
-    assert judged.positive.sum() / judged.total.sum() == pytest.approx(outcome.mean(), rel=0.1)
-    kept = 1 / judged.positive_rows.sum() + 1 / (judged.rows - judged.positive_rows).sum()
-    weighed = 2 / judged.positive.sum() + 2 / (judged.total - judged.positive).sum()
-    assert weighed == pytest.approx(kept, rel=0.05)
-    assert judged_rows(cells, 50_000, seed=0) is cells
-
-
-def test_the_mean_prediction_is_the_base_rate():
-    score, outcome, features, _ = world(20_000)
-    multi = Multicalibrated().fit(score, outcome, features=features)
-    assert multi.rounds_ > 0
-    assert multi.predict(score, features).mean() == pytest.approx(outcome.mean(), rel=1e-3)
-
-
-@pytest.mark.parametrize("exact_below", [50_000, 1000])
-def test_through_the_cells_of_a_sketch_it_is_nearly_the_same(exact_below):
-    score, outcome, features, _ = world(20_000)
-    multi = Multicalibrated(exact_below=exact_below, seed=1).fit(score, outcome, features=features)
-    exact = Multicalibrated(exact_below=20_000).fit(score, outcome, features=features)
-    ratio = np.log(multi.predict(score, features) / exact.predict(score, features))
-    assert np.abs(ratio).mean() < 0.05
-
-
 def test_saves_as_json_and_loads_to_the_last_bit(tmp_path):
     score, outcome, features, _ = world(5000)
     multi = us.Multicalibrated(segments=("country", "age")).fit(score, outcome, features=features)
@@ -367,14 +307,3 @@ def test_bad_input_is_told_in_one_line():
     ):
         with pytest.raises(ParameterError, match=message):
             Multicalibrated(**wrong).fit(score, outcome, features=features)
-
-
-@pytest.mark.parametrize("score", [0.2, 0.3, 1e-4, 0.7])
-@pytest.mark.parametrize("rows", [599, 6_000])
-def test_the_scale_of_one_score_is_no_rounding(score, rows):
-    """Its mean may be off by the last bit, which must not become the unit of slopes."""
-    segment = np.arange(rows) % 3
-    cells = merged_cells(
-        segment[None], [3], segment, np.full(rows, score), np.full(rows, 1 / 3), (segment == 1).astype(float)
-    )
-    assert Base.of(cells, 20.0).spread == 1.0

@@ -8,7 +8,6 @@ from sklearn.metrics import log_loss
 
 from contracts.calibrator_contract import skewed_rows
 from unskew.calibration import Beta, VennAbers
-from unskew.metrics import CalibrationSketch
 
 
 @pytest.mark.parametrize("variant", ["abm", "am", "ab"])
@@ -38,14 +37,3 @@ def test_venn_abers_gives_the_packages_intervals_and_probabilities(seed):
     np.testing.assert_allclose(low, interval[:, 0], atol=1e-9)
     np.testing.assert_allclose(high, interval[:, 1], atol=1e-9)
     np.testing.assert_allclose(calibrator.predict(new), expected[:, 1], atol=1e-9)
-
-
-@pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
-def test_venn_abers_from_a_sketch_stays_within_a_percent_of_the_mean_of_the_package():
-    score, outcome = skewed_rows(4_000)
-    new, _ = skewed_rows(1_000, seed=9)
-    package = pytest.importorskip("venn_abers").VennAbers()
-    package.fit(np.column_stack([1 - score, score]), outcome)
-    expected, _ = package.predict_proba(np.column_stack([1 - new, new]))
-    sketched = VennAbers().fit(CalibrationSketch.of(score=score, outcome=outcome)).predict(new)
-    assert np.abs(sketched - expected[:, 1]).mean() < 0.01 * outcome.mean()

@@ -10,7 +10,6 @@ from sklearn.linear_model import LogisticRegression
 
 from contracts.calibrator_contract import skewed_rows
 from unskew.calibration import Platt
-from unskew.metrics.sketch import CalibrationSketch
 
 
 def unpenalised(feature, outcome, weight=None):
@@ -29,12 +28,6 @@ def test_equals_logistic_regression_on_logits(level, weighted):
     assert platt.slope_ == pytest.approx(slope, abs=1e-8)
     assert platt.intercept_ == pytest.approx(intercept, abs=1e-8)
     np.testing.assert_allclose(platt.predict(score), expit(slope * logit(score) + intercept), rtol=1e-8)
-
-
-def test_equals_logistic_regression_on_probabilities():
-    score, outcome = skewed_rows(20_000)
-    platt = Platt(input="prob").fit(score, outcome)
-    assert (platt.slope_, platt.intercept_) == pytest.approx(unpenalised(score, outcome), abs=1e-8)
 
 
 def test_reads_logits_unless_told_otherwise_because_probabilities_bound_the_answer():
@@ -74,30 +67,11 @@ def test_scores_that_rank_backwards_are_flattened_and_told():
     np.testing.assert_allclose(platt.predict(score), outcome.mean(), rtol=1e-4)
 
 
-def test_separated_classes_are_told_and_smoothing_is_the_cure():
-    score, outcome = [0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1]
-    platt = Platt().fit(score, outcome)
-    assert "separates the classes" in platt.message_
-    np.testing.assert_allclose(platt.predict(score), outcome, atol=1e-9)
-    smoothed = Platt(target_smoothing=True).fit(score, outcome)
-    assert smoothed.message_ == ""
-    assert 0.1 < smoothed.slope_ < 2
-
-
 def test_a_constant_score_keeps_the_slope_and_says_so():
     platt = Platt().fit(np.full(10, 0.2), np.arange(10) < 3)
     assert platt.slope_ == 1
     assert "every score is the same" in platt.message_
     assert platt.predict([0.2])[0] == pytest.approx(0.3)
-
-
-def test_a_sketch_of_a_million_rows_gives_the_same_parameters():
-    score, outcome = skewed_rows(1_000_000)
-    exact = Platt(exact_below=len(score)).fit(score, outcome)
-    sketched = Platt().fit(CalibrationSketch.of(score=score, outcome=outcome))
-    assert sketched.slope_ == pytest.approx(exact.slope_, abs=1e-3)
-    assert sketched.intercept_ == pytest.approx(exact.intercept_, abs=1e-3)
-    assert sketched.predict(score).mean() == pytest.approx(outcome.mean(), abs=1e-6)
 
 
 def test_sampled_negatives_are_undone_by_their_weights():

@@ -64,18 +64,6 @@ def test_odd_values_are_refused_or_still_give_probabilities(saved, name):
     assert all("To fix: fit and save it again" in line and len(line) < 1000 for line in refused)
 
 
-@pytest.mark.parametrize("name", CALIBRATORS)
-def test_nan_in_what_was_learned_is_refused(saved, name):
-    for key, value in saved[name]["learned"].items():
-        if isinstance(value, float) or (isinstance(value, list) and value):
-            told = json.loads(json.dumps(saved[name]))
-            nested = isinstance(value, list) and isinstance(value[0], list)
-            first = [NAN, *value[0][1:]] if nested else NAN
-            told["learned"][key] = NAN if isinstance(value, float) else [first, *value[1:]]
-            with pytest.raises(RunFolderError, match=rf"calibrator is damaged: {key} is"):
-                calibrator_from_dict(told)
-
-
 @pytest.mark.parametrize("name", ["isotonic", "histogram", "venn_abers", "scaling_binning", "ic_ipw"])
 def test_steps_that_are_none_are_refused(saved, name):
     told = json.loads(json.dumps(saved[name]))

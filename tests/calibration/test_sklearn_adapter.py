@@ -78,14 +78,6 @@ def test_takes_decision_functions_frozen_models_pipelines_and_text_labels():
     assert pipeline.fit(features, target).predict_proba(features).shape == (1200, 2)
 
 
-def test_sample_weights_reach_classifier_and_calibrator():
-    features, target = binary_rows()
-    weight = np.where(target == 1, 3.0, 1.0)
-    weighted = CalibratedClassifier(GaussianNB(), cv=3).fit(features, target, sample_weight=weight)
-    mean = np.average(weighted.predict_proba(features)[:, 1], weights=weight)
-    assert mean == pytest.approx(np.average(target, weights=weight), abs=0.02)
-
-
 def test_mistakes_are_told():
     features, target = binary_rows(90)
     with pytest.raises(DataError, match="Only binary classification"):

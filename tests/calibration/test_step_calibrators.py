@@ -52,13 +52,6 @@ class TestHistogram:
         assert histogram.predict([0.6])[0] == 0.625
         assert histogram.predict([1.0])[0] == 0.5
 
-    def test_only_bins_of_one_class_are_smoothed_unless_all_shall_be(self):
-        score, outcome = np.repeat([0.1, 0.6], 10), np.concatenate([np.zeros(10), np.arange(10) < 4])
-        two = {"bins": 2, "spacing": "width"}
-        np.testing.assert_allclose(Histogram(**two).fit(score, outcome).values_, [1 / 12, 0.4])
-        laplace = Histogram(**two, smooth_all=True).fit(score, outcome)
-        np.testing.assert_allclose(laplace.values_, [1 / 12, 5 / 12])
-
     def test_equal_mass_bins_hold_equal_mass_and_split_no_tie(self):
         score, outcome = skewed_rows(10_000)
         histogram = Histogram(bins=10).fit(score, outcome)
@@ -120,13 +113,3 @@ class TestICIPW:
         for block in np.unique(alpha):
             inside = alpha == block
             assert (outcome[inside] * block).sum() == pytest.approx(inside.sum(), rel=1e-9)
-
-    def test_weights_are_finite_and_fall_with_the_score(self):
-        score, outcome = skewed_rows(5000, level=-6.0)
-        alpha = ICIPW().fit(score, outcome).weight(np.linspace(0, 1, 1001))
-        assert np.isfinite(alpha).all()
-        assert np.diff(alpha).max() <= 0
-
-    def test_blocks_without_a_click_join_the_next(self):
-        calibrator = ICIPW().fit([0.1, 0.2, 0.3, 0.4, 0.5], [0, 0, 1, 0, 1])
-        np.testing.assert_allclose(calibrator.weight([0.1, 0.4, 0.5]), [4, 4, 1])

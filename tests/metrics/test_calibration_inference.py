@@ -13,7 +13,6 @@ from unskew.base.errors import DataError, ParameterError
 from unskew.metrics import (
     CalibrationSketch,
     adaptive_ece,
-    auc,
     brier,
     brier_decomposition,
     debiased_ece,
@@ -32,7 +31,6 @@ from unskew.metrics import (
     wce,
     wce_test,
 )
-from unskew.metrics.binned import folded_normal_mean
 from unskew.metrics.intervals import drawn_noise
 from unskew.metrics.reliability import brownian_range_tail
 
@@ -97,12 +95,6 @@ def test_debiased_l2_is_kumars_for_scores_constant_in_bins():
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-def test_folded_normal_mean_agrees_with_simulation():
-    mean, variance = np.array([0.0, 0.5, -2.0, 0.3]), np.array([1.0, 4.0, 0.25, 0.0])
-    drawn = mean + np.sqrt(variance) * np.random.default_rng(0).standard_normal((200_000, 4))
-    np.testing.assert_allclose(folded_normal_mean(mean, variance), np.abs(drawn).mean(axis=0), atol=0.015)
-
-
 def slow_smooth_ece(score, outcome, bandwidth):
     x = logit(np.clip(score, 1e-12, 1 - 1e-12))
     t = np.linspace(x.min() - 8 * bandwidth, x.max() + 8 * bandwidth, 4001)
@@ -164,16 +156,6 @@ def test_range_of_brownian_motion_agrees_with_simulation():
     assert brownian_range_tail(9.0) < 1e-15
 
 
-def test_sketch_and_exact_arrays_agree(skewed, monkeypatch):
-    arrays = {"score": skewed[0], "outcome": skewed[1]}
-    sketch = CalibrationSketch.of(**arrays)
-    for name, metric in POINT_METRICS.items():
-        assert metric(sketch) == pytest.approx(metric(**arrays), rel=0.02), name
-    monkeypatch.setattr(score_cells, "EXACT_BELOW", 10)
-    for name, metric in POINT_METRICS.items():
-        assert metric(**arrays) == pytest.approx(metric(sketch), rel=1e-9), name
-
-
 @given(
     st.lists(st.tuples(st.integers(1, 99), st.integers(0, 1), st.integers(0, 3)), min_size=1, max_size=40),
     st.sampled_from(sorted(POINT_METRICS)),
@@ -214,19 +196,6 @@ def test_all_ties_and_extreme_scores(score, rows, data, through_sketch):
     assert noise_floor(**source) <= 1.0
 
 
-@pytest.mark.parametrize("outcome", [0, 1])
-def test_one_row(outcome):
-    arrays = {"score": [0.3], "outcome": [outcome]}
-    gap = abs(outcome - 0.3)
-    assert ece(**arrays) == adaptive_ece(**arrays) == mce(**arrays) == pytest.approx(gap)
-    assert debiased_ece(**arrays, squared=True) == pytest.approx(gap**2 - 0.21)
-    assert wce(**arrays) == pytest.approx(abs(outcome / 0.3 - 1))
-    assert interval(metric="ece", **arrays).value == pytest.approx(gap)
-    curve = reliability_curve(**arrays)
-    assert curve.rows.tolist() == [1]
-    assert curve.low[0] <= outcome <= curve.high[0]
-
-
 def test_chi_square_has_its_size():
     p_values = [wce_test(sketch).p_value for sketch, _, _ in draws(1, 1000, 3000, mantissa_bits=4)]
     assert np.mean(np.array(p_values) < 0.05) == pytest.approx(0.05, abs=0.02)
@@ -240,13 +209,6 @@ def test_kuiper_and_spiegelhalter_have_their_size():
         p_values = [test(sketch).p_value for sketch in sketches]
         assert np.mean(np.array(p_values) < 0.05) == pytest.approx(0.05, abs=0.03)
     assert kstest(p_values, "uniform").pvalue > 1e-3
-
-
-def test_tests_find_what_is_wrong():
-    sketch, _, _ = next(iter(draws(4, 1, 20_000, slope=0.7)))
-    assert wce_test(sketch).p_value < 1e-6
-    assert kuiper(sketch).p_value < 1e-6
-    assert spiegelhalter(sketch).p_value < 1e-3
 
 
 def within_three_errors(values, truth):
@@ -273,13 +235,6 @@ def test_debiased_squares_are_unbiased():
         for part in np.split((rate - score)[np.argsort(score)], np.flatnonzero(np.diff(bin_of_row)) + 1)
     )
     assert abs(found.mean() + spread - truth) < 3 * found.std() / np.sqrt(len(found))
-
-
-def test_debiased_l1_is_closer_to_the_truth_than_ece():
-    sketches = [sketch for sketch, _, _ in draws(7, 100, 3000)]
-    plain = np.mean([adaptive_ece(s) for s in sketches])
-    debiased = np.mean([debiased_ece(s, norm="l1") for s in sketches])
-    assert debiased < 0.65 * plain
 
 
 def test_noise_has_the_moments_of_its_outcomes_whichever_law_it_is_drawn_from():
@@ -337,23 +292,6 @@ def test_intervals_of_binned_errors_cover_at_least_so_often(metric, bins, slope)
         truth = np.abs(np.bincount(index[at], weights=error)).sum() / len(score)
         covered.append(found.low <= truth <= found.high)
     assert np.mean(covered) >= 0.92
-
-
-def test_interval_of_auc_is_as_wide_as_its_spread():
-    found = [auc(sketch) for sketch, _, _ in draws(10, 200, 3000)]
-    sketch, _, _ = next(iter(draws(10, 1, 3000)))
-    limits = interval(sketch, metric="auc", resamples=500)
-    assert limits.low < limits.value < limits.high
-    assert limits.high - limits.low == pytest.approx(2 * 1.96 * np.std(found), rel=0.25)
-
-
-def test_sampling_weights_widen_an_interval():
-    generator = np.random.default_rng(12)
-    score = generator.uniform(0.1, 0.9, 4000)
-    arrays = {"score": score, "outcome": generator.random(4000) < score}
-    equal = interval(metric="base_rate", **arrays)
-    uneven = interval(metric="base_rate", **arrays, weight=np.where(np.arange(4000) % 2, 19.0, 1.0))
-    assert (uneven.high - uneven.low) / (equal.high - equal.low) == pytest.approx(np.sqrt(1.81), rel=0.1)
 
 
 def test_an_interval_is_the_same_for_the_same_seed(skewed):

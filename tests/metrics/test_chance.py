@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import mannwhitneyu
 
 from unskew.base.errors import DataError, ParameterError
-from unskew.metrics import CalibrationSketch, auc, auc_beyond_chance
+from unskew.metrics import auc, auc_beyond_chance
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +26,6 @@ def test_without_weights_it_is_mann_and_whitneys_test(noise):
     assert found.auc == pytest.approx(auc(score=score, outcome=clicked))
 
 
-def test_a_row_of_weight_two_is_not_two_rows(noise):
-    score, clicked = noise
-    once = auc_beyond_chance(score=score, outcome=clicked)
-    doubled = auc_beyond_chance(score=score, outcome=clicked, weight=np.full(400, 2.0))
-    assert doubled.standard_error == pytest.approx(once.standard_error)
-
-
 @pytest.mark.parametrize("k", [1, 100])
 def test_scores_that_know_nothing_pass_as_often_as_the_level_says(k):
     """Clicks have weight 1, and one in k of the other rows is kept with weight k."""
@@ -47,13 +40,6 @@ def test_scores_that_know_nothing_pass_as_often_as_the_level_says(k):
         weight = np.where(clicked, 1.0, k)
         passed += auc_beyond_chance(score=score, outcome=clicked, weight=weight, significance=0.05).beyond
     assert 0.03 < passed / 1_000 < 0.07
-
-
-def test_a_sketch_gives_what_its_arrays_give(noise):
-    score, clicked = noise
-    sketch = CalibrationSketch.of(score=score, outcome=clicked)
-    exact = auc_beyond_chance(score=score, outcome=clicked)
-    assert auc_beyond_chance(sketch) == pytest.approx(exact, rel=1e-6)
 
 
 def test_scores_below_chance_and_constants_are_not_beyond():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unskew.base.errors import ParameterError
-from unskew.metrics import least_error_clip, weight_diagnostics
+from unskew.metrics import least_error_clip
 from unskew.metrics.weights import require_clip
 
 
@@ -39,26 +39,6 @@ class TestLeastErrorClip:
         assert least_error_clip(propensity=p * factor * 0.4) == pytest.approx(
             least_error_clip(propensity=p * 0.4) * factor, rel=1e-9
         )
-
-    @pytest.mark.parametrize("density", [0.2, 0.02, 0.001, 0.0001])
-    def test_it_costs_little_weight_at_any_density(self, density):
-        p = log_normal(20_000, density)
-        told = weight_diagnostics(propensity=p, p_min="auto")
-        assert told.clipped_mass < 0.01
-        assert told.p_min == least_error_clip(propensity=p)
-
-    def test_more_rows_clip_less(self):
-        taken = [
-            weight_diagnostics(propensity=log_normal(rows, 0.01, 1.5), p_min="auto").clipped_mass
-            for rows in (100, 10_000, 1_000_000)
-        ]
-        assert taken[0] > taken[1] > taken[2]
-
-    def test_one_weight_that_outweighs_all_is_clipped(self):
-        p = np.append(log_normal(5_000, 0.02, 0.3), 1e-9)
-        told = weight_diagnostics(propensity=p, p_min="auto")
-        assert told.p_min > 1e-4
-        assert told.effective_sample_size > 1_000
 
     def test_counts_stand_for_rows(self):
         p, count = np.array([0.001, 0.01, 0.05, 0.2]), np.array([3, 50, 400, 90])

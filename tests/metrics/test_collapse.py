@@ -45,12 +45,6 @@ def test_few_rows_do_not_accuse_a_noisy_network(rate, n):
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_a_weak_but_sure_gain_is_a_gain_where_rows_are_many(rate):
-    found = accused(rate, 1_000_000, 0.25, lambda z, random: z, worlds=3)
-    assert found == [None] * 3
-
-
-@pytest.mark.parametrize("rate", RATES)
 def test_many_rows_accuse_a_network_of_noise(rate):
     found = accused(rate, 500_000, 0.7, lambda z, random: 0.3 * random.standard_normal(len(z)), worlds=3)
     assert found == ["no gain"] * 3
@@ -62,18 +56,6 @@ def test_a_constant_is_flat_however_well_ordered(rate, n):
     """As DR-JL was on sparse data: the order of a good model, with deviations of a hundredth."""
     found = accused(rate, n, 0.7, lambda z, random: 0.015 * z, worlds=5)
     assert found == ["flat"] * 5
-
-
-def test_a_spread_anywhere_is_a_spread():
-    assert learned(logits=np.zeros(100), elsewhere=np.linspace(-1, 1, 50)).reason is None
-    assert learned(logits=np.zeros(100), elsewhere=np.zeros(50)).reason == "flat"
-
-
-def test_the_level_does_not_count():
-    random = np.random.default_rng(0)
-    z, outcome = world(random, 5000, 0.1, 1.0)
-    right, shifted = (learned(logits=z + shift, outcome=outcome) for shift in (0.0, 3.0))
-    assert shifted.gain == pytest.approx(right.gain, abs=1e-9)
 
 
 def test_the_gain_is_that_of_both_best_levels_with_weights():

@@ -52,11 +52,6 @@ def test_the_standard_error_is_that_of_resampled_users(rows, metric):
     assert paired_users(metric, **rows).standard_error == pytest.approx(np.std(draws), rel=0.25)
 
 
-def test_the_same_model_twice_has_no_advantage_and_no_error(rows):
-    found = paired_users("auc", **{**rows, "second": rows["first"]})
-    assert (found.advantage, found.sigma, found.p_value) == (0.0, 0.0, 0.5)
-
-
 def test_another_metric_is_refused(rows):
     with pytest.raises(ParameterError, match=r"paired by 'recall@2'. To fix: use one of nll, auc, dcg@K"):
         paired_users("recall@2", **rows)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unskew.base.errors import ParameterError
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.reliability import counted_promise, promise
+from unskew.metrics.reliability import promise
 
 
 def test_the_interval_of_the_excess_covers_0_for_honest_scores():
@@ -34,11 +33,3 @@ def test_without_an_outcome_the_interval_still_has_a_width():
     assert none.excess_low < 0 < none.excess_high, "1 promised of 50, none came: it may be chance"
     many = promise(CalibrationSketch.of(score=np.full(5000, 0.02), outcome=np.zeros(5000)))
     assert many.excess_low > 0
-
-
-def test_counts_give_the_same_as_their_rows():
-    score, outcome = np.full(100, 0.5), np.arange(100) < 40
-    sketch = CalibrationSketch.of(score=score, outcome=outcome)
-    assert counted_promise(50, 40, 100) == pytest.approx(promise(sketch))
-    with pytest.raises(ParameterError, match="level"):
-        promise(sketch, level=95)

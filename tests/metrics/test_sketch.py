@@ -86,15 +86,6 @@ def test_numpy_pass_gives_the_same_cells(data, weighted, bins):
     assert ece(score=score, outcome=outcome, weight=weight, bins=bins) == pytest.approx(expected, abs=1e-12)
 
 
-def test_blocks_of_the_compiled_pass_agree_with_numpy():
-    generator = np.random.default_rng(0)
-    score = np.concatenate([generator.random(2000) ** 4, generator.integers(0, 101, 2000) / 100])
-    generator.shuffle(score)
-    outcome = generator.random(4000) < score
-    compiled = CalibrationSketch.of(score=score, outcome=outcome)
-    assert_same(compiled, numpy_sketch(score, outcome))
-
-
 @pytest.mark.parametrize("score_type", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize(
     "outcome_type", [bool, np.uint8, np.int8, np.int32, np.int64, np.float32, np.float64]
@@ -130,17 +121,6 @@ def test_torch_and_frames():
         assert_same(CalibrationSketch.of(score=frame.Series(score), outcome=frame.Series(outcome)), expected)
 
 
-def test_points_keep_the_base_rate_and_the_order():
-    generator = np.random.default_rng(1)
-    score = generator.beta(0.5, 5, 10_000)
-    outcome = generator.random(10_000) < score
-    points = CalibrationSketch.of(score=score, outcome=outcome).points()
-    assert (np.diff(points.score) > 0).all()
-    assert points.rows.sum() == points.total.sum() == 10_000
-    assert points.positive.sum() == outcome.sum()
-    assert points.score @ points.total == pytest.approx(score.sum(), rel=1e-12)
-
-
 def test_zero_has_a_cell_of_its_own():
     points = CalibrationSketch.of(score=[0.0, 1e-300, 0.0, 1e-38], outcome=[0, 0, 1, 0]).points()
     assert points.rows.tolist() == [2, 2]
@@ -173,21 +153,6 @@ def test_a_cell_is_an_exponent_and_bits_of_the_score_or_of_what_it_lacks_to_1(sc
     _, counts = np.unique(np.stack([upper, np.where(upper, -place, place)]), axis=1, return_counts=True)
     sketch = CalibrationSketch.of(score=score, outcome=np.zeros(4_000), bins=1, mantissa_bits=mantissa_bits)
     np.testing.assert_array_equal(sketch.points().rows, counts)
-
-
-def test_one_has_a_cell_of_its_own():
-    points = CalibrationSketch.of(score=[1.0, 1 - 1e-12, 1.0, 1 - 1e-15], outcome=[0, 0, 1, 0]).points()
-    assert points.rows.tolist() == [2, 2]
-    assert points.score[0] < points.score[1] == 1
-
-
-@pytest.mark.parametrize("bins", [1, 7, 100_000])
-def test_both_passes_agree_at_the_upper_end_whatever_the_bins(bins):
-    generator = np.random.default_rng(bins)
-    score = 1 - np.exp(generator.uniform(np.log(2.0**-45), np.log(0.6), 3_000))
-    outcome = generator.random(3_000) < score
-    compiled = CalibrationSketch.of(score=score, outcome=outcome, bins=bins)
-    assert_same(compiled, numpy_sketch(score, outcome, bins=bins))
 
 
 def test_a_sketch_of_an_older_format_is_refused_in_one_line(tmp_path, monkeypatch):

@@ -56,6 +56,10 @@ def __getattr__(name: str) -> Any:
 
 
 class _Audit(ModuleType):
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        # Cloudpickle, by which Spark and Ray send functions, knows modules of the plain class alone.
+        return import_module, (self.__name__,)
+
     def __call__(self, data: Any, **options: Any) -> AuditResult:
         """Are these propensities honest? As :func:`unskew.audit.audit`."""
         return audit(data, **options)

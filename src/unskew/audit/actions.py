@@ -141,17 +141,17 @@ def _require_probabilities(p: Any, score: str, batch: FileBatch) -> None:
 
 
 def _verdict(judged: MeanJudgement, ratio: float, half: float, actions: int, rows: int, score: str) -> str:
-    found = f"the mean of 1/{score} over {counted(rows, 'row')} is {ratio:.3f} ± {short(half)} of {actions:,}"
+    said = f"the mean of 1/{score} over {counted(rows, 'row')} is {ratio:.3f} ± {short(half)} of {actions:,}"
     if judged.level == "good":
-        return f"As {counted(actions, 'action')} would give: {found}."
+        return f"As {counted(actions, 'action')} would give: {said}."
     if judged.level == "undecided":
         return (
-            f"So far {found}; weights that are off by a factor 1.2 would be found with a chance of"
+            f"So far {said}; weights that are off by a factor 1.2 would be found with a chance of"
             f" {percent(judged.power)}, and some {round_up(judged.rows_needed):,} rows like these would tell."
         )
     implied = ratio * actions
     return (
-        f"{found[0].upper()}{found[1:]}, as if there were {implied:.1f} actions. Is '{score}' the probability"
+        f"{said[0].upper()}{said[1:]}, as if there were {implied:.1f} actions. Is '{score}' the probability"
         f" of the action shown, among {actions:,} that could be shown, each with a chance above 0? Weights"
         f" 1/{score} are {percent(abs(ratio - 1))} too {'small' if ratio < 1 else 'large'} in sum."
     )

@@ -129,12 +129,12 @@ class AuditResult(ShowsItself):
 
     @property
     def healthy(self) -> bool | None:
-        """Whether the weights are honest within the tolerance; None where that is undecided."""
+        """Return whether the weights are honest within the tolerance; None where that is undecided."""
         return self.judgement.healthy
 
     @property
     def outcome_words(self) -> OutcomeWords:
-        """What rows with outcome 1 are called."""
+        """Return what rows with outcome 1 are called."""
         return outcome_words(self.roles.outcome)
 
     @property
@@ -286,10 +286,10 @@ def regions(sketch: CalibrationSketch, *, tolerance: float, bins: int = DEFAULT_
     excess = inverse / total - 1
     starts = np.flatnonzero(np.diff(index, prepend=-1))
     lowest, highest = cells.score[starts], cells.score[np.append(starts[1:], len(index)) - 1]
-    found = []
+    off_regions = []
     for first, last in _runs(excess, error, tolerance):
         run = slice(first, last + 1)
-        found.append(
+        off_regions.append(
             Region(
                 low=None if first == 0 else float(np.sqrt(highest[first - 1] * lowest[first])),
                 high=None if last == len(total) - 1 else float(np.sqrt(highest[last] * lowest[last + 1])),
@@ -298,7 +298,7 @@ def regions(sketch: CalibrationSketch, *, tolerance: float, bins: int = DEFAULT_
                 part=float(total[run] @ np.abs(excess[run]) / total.sum()),
             )
         )
-    return sorted(found, key=lambda region: -region.part)
+    return sorted(off_regions, key=lambda region: -region.part)
 
 
 def weight_figures(sketch: CalibrationSketch, *, p_min: Clip) -> WeightFigures | None:
@@ -311,7 +311,7 @@ def weight_figures(sketch: CalibrationSketch, *, p_min: Clip) -> WeightFigures |
     propensity = 1 / inverse
     p_min = resolve_clip(p_min, propensity=propensity, count=cells.positive)
     clipped = np.minimum(inverse, 1 / p_min) if p_min > 0 else inverse
-    kept = float(cells.positive @ clipped)
+    clipped_sum = float(cells.positive @ clipped)
     order = np.argsort(inverse)
     half = np.searchsorted(np.cumsum(cells.positive[order]), cells.positive.sum() / 2)
     summed = float(cells.positive @ inverse)
@@ -320,10 +320,10 @@ def weight_figures(sketch: CalibrationSketch, *, p_min: Clip) -> WeightFigures |
         median=float(clipped[order[min(half, len(order) - 1)]]),
         largest=float(clipped.max()),
         largest_unclipped=float(inverse.max()),
-        effective_sample_size=kept**2 / float(cells.square_sum[:, 1] @ clipped**2),
+        effective_sample_size=clipped_sum**2 / float(cells.square_sum[:, 1] @ clipped**2),
         p_min=p_min,
         clipped=float(cells.positive[propensity < p_min].sum() / cells.positive.sum()),
-        clipped_mass=1 - kept / summed,
+        clipped_mass=1 - clipped_sum / summed,
     )
 
 
@@ -336,12 +336,12 @@ def _runs(excess: Array, error: Array, tolerance: float) -> list[tuple[int, int]
         return bool((sign * excess[between] + OPEN_ERRORS * error[between] > tolerance).all())
 
     runs: list[tuple[int, int]] = []
-    for place in np.flatnonzero(off).tolist():
-        sign = float(np.sign(excess[place]))
-        if runs and np.sign(excess[runs[-1][0]]) == sign and may_be_off(sign, runs[-1][1] + 1, place):
-            runs[-1] = (runs[-1][0], place)
+    for position in np.flatnonzero(off).tolist():
+        sign = float(np.sign(excess[position]))
+        if runs and np.sign(excess[runs[-1][0]]) == sign and may_be_off(sign, runs[-1][1] + 1, position):
+            runs[-1] = (runs[-1][0], position)
         else:
-            runs.append((place, place))
+            runs.append((position, position))
     if runs and may_be_off(float(np.sign(excess[runs[0][0]])), 0, runs[0][0]):
         runs[0] = (0, runs[0][1])
     if runs and may_be_off(float(np.sign(excess[runs[-1][1]])), runs[-1][1] + 1, len(excess)):

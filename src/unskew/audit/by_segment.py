@@ -85,11 +85,11 @@ class SegmentRows:
         self._columns = [column[np.concatenate(chosen)] for column in joined]
 
     def rows(self) -> KeptRows:
-        """The rows in the order of their hashes, each with the weight that it has for those left out."""
+        """Return the rows in the order of their hashes, each with a weight for those left out too."""
         order = np.argsort(self._columns[0])
         _, score, outcome, weight, fold, *codes = (each[order] for each in self._columns)
-        kept = np.bincount(outcome, minlength=2)
-        stands_for = self._seen / np.maximum(kept, 1)
+        counts = np.bincount(outcome, minlength=2)
+        stands_for = self._seen / np.maximum(counts, 1)
         return KeptRows(
             score, outcome, weight * stands_for[outcome], fold, np.stack(codes), int(self._seen.sum())
         )
@@ -107,24 +107,24 @@ def out_of_fold(
 
 
 def crossfit_by_segment(
-    calibrator: Multicalibrated, kept: KeptRows, names: Sequence[str], folds: int
+    calibrator: Multicalibrated, sample: KeptRows, names: Sequence[str], folds: int
 ) -> tuple[list[Multicalibrated], NDArray[np.float64]]:
     """Fit a calibrator that reads segments without each fold; return the fits, and each row's probability."""
 
     def features_of(rows: NDArray[Any]) -> dict[str, NDArray[np.int32]]:
-        return {column: code[rows] for column, code in zip(names, kept.code, strict=True)}
+        return {column: code[rows] for column, code in zip(names, sample.code, strict=True)}
 
     fitted = []
     for fold in range(folds):
-        rows = kept.fold != fold
+        rows = sample.fold != fold
         clone = calibrator.clone().set_params(segments=None)
-        clone.fit(kept.score[rows], kept.outcome[rows], kept.weight[rows], features=features_of(rows))
+        clone.fit(sample.score[rows], sample.outcome[rows], sample.weight[rows], features=features_of(rows))
         fitted.append(clone)
 
     def predict(k: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        return fitted[k].predict(kept.score[rows], features_of(rows))
+        return fitted[k].predict(sample.score[rows], features_of(rows))
 
-    return fitted, out_of_fold(kept.fold, predict)
+    return fitted, out_of_fold(sample.fold, predict)
 
 
 INNER_FOLDS = 3
@@ -177,8 +177,8 @@ class SegmentRepair:
     @property
     def sentence(self) -> str:
         """Say whether it is worth it, and why."""
-        of = {line.name: line for line in self.lines}
-        before, after = of[self.beside], of[MULTI]
+        by_name = {line.name: line for line in self.lines}
+        before, after = by_name[self.beside], by_name[MULTI]
         with_what = "the scores as they are" if self.beside == "none" else self.beside
         figures = f"held-out NLL {after.nll:.5f} against {before.nll:.5f} with {with_what}"
         over = listed(map(plain, self.columns))
@@ -212,7 +212,7 @@ def _off(segment: Segment) -> str:
 
 
 def compare_by_segment(
-    kept: KeptRows,
+    sample: KeptRows,
     values: Mapping[str, ValueCodes],
     folds: Folds,
     *,
@@ -222,35 +222,35 @@ def compare_by_segment(
 ) -> SegmentRepair | None:
     """Compare them; None where some fold leaves rows of one class alone, or none at all."""
     for fold in range(len(folds)):
-        clicks = kept.outcome[kept.fold != fold]
+        clicks = sample.outcome[sample.fold != fold]
         if not 0 < clicks.sum() < len(clicks):
             return None
     names = list(values)
-    probabilities: dict[str, Array] = {"none": kept.score}
+    probabilities: dict[str, Array] = {"none": sample.score}
     if recommended != "none":
         fitted = fit_without_each(recommended, folds)
         probabilities[recommended] = out_of_fold(
-            kept.fold, lambda fold, rows: fitted[fold].predict(kept.score[rows])
+            sample.fold, lambda fold, rows: fitted[fold].predict(sample.score[rows])
         )
     multi = Multicalibrated(folds=INNER_FOLDS, exact_below=0)
-    _, probabilities[MULTI] = crossfit_by_segment(multi, kept, names, len(folds))
-    at = np.arange(len(kept.score)), kept.outcome
+    _, probabilities[MULTI] = crossfit_by_segment(multi, sample, names, len(folds))
+    at = np.arange(len(sample.score)), sample.outcome
     loss = {name: log_losses(p)[at] for name, p in probabilities.items()}
     difference = loss[recommended] - loss[MULTI]
-    gain = float(kept.weight @ difference / kept.weight.sum())
-    error = error_of_mean(kept.weight, kept.weight**2, difference)
+    gain = float(sample.weight @ difference / sample.weight.sum())
+    error = error_of_mean(sample.weight, sample.weight**2, difference)
     lines = {
         name: RepairLine(
             name,
-            float(kept.weight @ loss[name] / kept.weight.sum()),
-            _worst(kept, values, p, tolerance=tolerance, significance=significance),
+            float(sample.weight @ loss[name] / sample.weight.sum()),
+            _worst(sample, values, p, tolerance=tolerance, significance=significance),
         )
         for name, p in probabilities.items()
     }
     better = error > 0 and ndtr(-gain / error) < significance
     return SegmentRepair(
         columns=tuple(names),
-        rows=len(kept.score),
+        rows=len(sample.score),
         lines=tuple(sorted(lines.values(), key=lambda line: line.nll)),
         beside=recommended,
         gain=gain,
@@ -260,11 +260,11 @@ def compare_by_segment(
 
 
 def _worst(
-    kept: KeptRows, values: Mapping[str, ValueCodes], probability: Array, **limits: float
+    sample: KeptRows, values: Mapping[str, ValueCodes], probability: Array, **limits: float
 ) -> Segment | None:
     segments = []
-    for (column, codes), code in zip(values.items(), kept.code, strict=True):
-        cells = segment_cells(column, codes.names(), code, probability, kept.outcome, kept.weight)
+    for (column, codes), code in zip(values.items(), sample.code, strict=True):
+        cells = segment_cells(column, codes.names(), code, probability, sample.outcome, sample.weight)
         segments += segments_of(cells)
     off = (each for each in worst_first(corrected(segments), **limits) if each.is_off(**limits))
     return next(off, None)

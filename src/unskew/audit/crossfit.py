@@ -185,19 +185,19 @@ def compare(folds: Folds, names: Sequence[str] = COMPARED) -> list[CalibratorSco
         mapped = (sketch.mapped(q) for sketch, q in zip(folds, predicted, strict=True))
         whole[name] = merged(folds if name == "none" else list(mapped))
         losses[name] = log_losses(np.concatenate(predicted))
-    found = {name: nll(sketch) for name, sketch in whole.items()}
-    best = min(found, key=lambda name: found[name])
-    gain = {name: found["none"] - found[name] for name in names}
+    losses_of = {name: nll(sketch) for name, sketch in whole.items()}
+    best = min(losses_of, key=lambda name: losses_of[name])
+    gain = {name: losses_of["none"] - losses_of[name] for name in names}
     error = {name: error_of_mean(weight, square, losses[name] - losses["none"]) for name in names}
     scores = [
         CalibratorScore(
             name=name,
-            nll=found[name],
+            nll=losses_of[name],
             ece=ece(whole[name]),
             wce=wce(whole[name]),
             wce_debiased=wce(whole[name], debiased=True),
             mean_outcome_over_score=mean_outcome_over_score(whole[name]),
-            excess=found[name] - found[best],
+            excess=losses_of[name] - losses_of[best],
             excess_error=error_of_mean(weight, square, losses[name] - losses[best]),
             p_better=float(ndtr(-gain[name] / error[name])) if error[name] > 0 else 1.0,
             sketch=whole[name],

@@ -153,7 +153,7 @@ class SegmentHistory:
 
     @property
     def name(self) -> str:
-        """What the segment is called."""
+        """Return what the segment is called."""
         return f"{self.column} = {self.value}" if self.column else "all rows"
 
     @property
@@ -189,7 +189,7 @@ class MonitorResult(ShowsItself):
 
     @property
     def healthy(self) -> bool | None:
-        """Whether the scores are honest now, for all; None where that is undecided."""
+        """Return whether the scores are honest now, for all; None where that is undecided."""
         return self.judgement.healthy
 
     @property
@@ -251,9 +251,9 @@ def monitor(
             remedy="add their files again when the outcomes are in (--maturity has passed)",
         )
     cells, numbers = _by_segment(held)
-    place = {label: number for number, label in enumerate(labels)}
+    position = {label: number for number, label in enumerate(labels)}
     first_seen = np.array(
-        [min(place[cells.keys[number].period] for number in of_key) for of_key in numbers.values()]
+        [min(position[cells.keys[number].period] for number in of_key) for of_key in numbers.values()]
     )
     shares = family_shares(first_seen).tolist()
     # One segment after the other: a year of a thousand segments would not fit into memory at once.
@@ -366,7 +366,7 @@ def _judged(whole: SegmentHistory, segments: Sequence[SegmentHistory]) -> Judgem
 
 
 def _worst_first(history: SegmentHistory) -> tuple[int, float, int]:
-    """Those that are off now, by what it costs; those that were; the others by their evidence."""
+    """Return those that are off now, by what it costs; those that were; the others by their evidence."""
     order = {"off": 0, "over": 1}.get(history.judgement.reason, 2)
     cost = max((abs(each.weight_error) for each in history.breaks), default=0.0)
     return order, -cost if order < 2 else -history.log_evidence, -history.rows
@@ -412,7 +412,7 @@ def _break(
     sketches: Mapping[str, CalibrationSketch],
     value: float | None,
 ) -> Break:
-    """An episode with what it amounts to."""
+    """Return an episode with what it amounts to."""
     merged = sketches[judged[episode.first]].copy()
     for label in judged[episode.first + 1 : episode.last + 1]:
         merged.merge(sketches[label])

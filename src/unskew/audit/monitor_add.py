@@ -93,10 +93,10 @@ def add(
     """
     path = Path(store)
     check_file(path)
-    given = expand_paths(files)
-    digests = {file: _digest(file) for file in given}
+    paths = expand_paths(files)
+    digests = {file: _digest(file) for file in paths}
     for _ in range(TRIES):
-        known = _load(path, settings, given)
+        known = _load(path, settings, paths)
         reader = _Reader(known, latest)
         for file, digest in digests.items():
             written = np.datetime64(file.stat().st_mtime_ns // 1000, "us")
@@ -165,7 +165,7 @@ class _Reader:
         if same is not None:
             self.seen_again.append((same.name, as_of))
             return
-        kept = frozenset() if self.latest else self.store.closed_of(name)
+        settled = frozenset() if self.latest else self.store.closed_of(name)
         is_cells = {*COUNTS, *RESOLUTION} <= set(columns_of(file))
         counted = iter([self._given(file)]) if is_cells else self._rows(file, progress)
         seen: dict[str, None] = {}
@@ -173,15 +173,15 @@ class _Reader:
         for cells in counted:
             seen |= dict.fromkeys(key.period for key in cells.keys)
             closed = {period for period in seen if self.settings.is_closed(period, as_of)}
-            new = cells.select(lambda key: key.period not in kept)
+            new = cells.select(lambda key: key.period not in settled)
             rows += sum(n for key, n in new.rows().items() if key.segment == self.columns[0])
             self.cells.add(
                 new.renamed(lambda key, own=closed: key._replace(source="" if key.period in own else name))  # type: ignore[misc]
             )
         if not seen:
             raise DataError("there are no rows", where=str(file), remedy="leave the file out")
-        self.left += len(kept & seen.keys())
-        periods = tuple(sorted(seen.keys() - kept))
+        self.left += len(settled & seen.keys())
+        periods = tuple(sorted(seen.keys() - settled))
         self.sources.append(CountedSource(name, digest, str(as_of), rows, periods))
 
     def _rows(self, file: Path, progress: Progress) -> Iterable[Cells]:
@@ -214,19 +214,19 @@ class _Reader:
 
     def _given(self, file: Path) -> Cells:
         """Return the cells of a file that the query of :mod:`unskew.audit.sql` gave."""
-        given = counted_cells(file)
+        cells = counted_cells(file)
         where = str(file)
-        self.store.cells.require_same_grid(given, where)
-        segments, wanted = {key.segment for key in given.keys}, set(self.columns)
-        if segments != wanted or any(not key.period for key in given.keys):
+        self.store.cells.require_same_grid(cells, where)
+        segments, wanted = {key.segment for key in cells.keys}, set(self.columns)
+        if segments != wanted or any(not key.period for key in cells.keys):
             raise DataError(
                 f"holds cells of {sorted(segments)}, where the store has {sorted(wanted)} by period",
                 where=where,
                 remedy="make the cells with the store's --segments and --by",
             )
         with located(FileBatch(file, 0, 0, None, 1.0)):
-            label = {name: self.periods.label_of(name) for name in {key.period for key in given.keys}}
-        return given.renamed(
+            label = {name: self.periods.label_of(name) for name in {key.period for key in cells.keys}}
+        return cells.renamed(
             lambda key: Key(label[key.period], key.segment, key.value or (MISSING if key.segment else ""))
         )
 

@@ -209,9 +209,9 @@ def locked(path: Path) -> Iterator[None]:
         lock.close()
 
 
-def require_same(known: MonitorSettings, given: MonitorSettings, path: Path) -> None:
+def require_same(known: MonitorSettings, asked: MonitorSettings, path: Path) -> None:
     """Raise an error for the first setting that differs from the store's."""
-    one, other = ({**asdict(each.roles), **asdict(each)} for each in (known, given))
+    one, other = ({**asdict(each.roles), **asdict(each)} for each in (known, asked))
     for name in ("score", "outcome", "weight", "segments", "by", "zone", "maturity"):
         if one[name] != other[name]:
             raise ParameterError(

@@ -59,14 +59,14 @@ def names_of(roles: Roles) -> Names:
     return Names(roles.score, roles.outcome, roles.weight or "weight")
 
 
-def counted_cells(given: Any) -> Cells:
+def counted_cells(source: Any) -> Cells:
     """Return cells, or those that the query of :mod:`unskew.audit.sql` gives, in a data frame or in files."""
-    if isinstance(given, Cells):
-        return given
-    if not isinstance(given, str | Path | list | tuple):
-        return Cells.from_cells(given)
-    table = read_table(given, numbers=(*COUNTS, *SUMS, *RESOLUTION, "fold"))
-    return Cells.from_cells(table, where=str(given))
+    if isinstance(source, Cells):
+        return source
+    if not isinstance(source, str | Path | list | tuple):
+        return Cells.from_cells(source)
+    table = read_table(source, numbers=(*COUNTS, *SUMS, *RESOLUTION, "fold"))
+    return Cells.from_cells(table, where=str(source))
 
 
 def read(
@@ -149,23 +149,21 @@ class _WeightRange:
 
     def require(self, weight: NDArray[Any], batch: FileBatch) -> None:
         """Raise an error for a weight that is too large or too small; Cells refuse what is no weight."""
-        above = weight[weight > 0] if self.name is not None else weight[:0]
+        above = weight[(weight > 0) & (weight < np.inf)] if self.name is not None else weight[:0]
         if not len(above):
             return
-        low, high = float(above.min()), float(above.max())
         where = f"{batch.file}, column '{self.name}'"
-        if (LARGEST_WEIGHT < high < np.inf) or low < 1 / LARGEST_WEIGHT:
-            wrong = (weight > LARGEST_WEIGHT) & (weight < np.inf) | (weight > 0) & (
-                weight < 1 / LARGEST_WEIGHT
-            )
-            row = int(np.flatnonzero(wrong)[0])
+        wrong = above[(above > LARGEST_WEIGHT) | (above < 1 / LARGEST_WEIGHT)]
+        if len(wrong):
+            row = batch.first_row + int(np.argmax(weight == wrong[0]))
             raise DataError(
-                f"weight {weight[row]:g} is not 0 or from {1 / LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g}",
-                where=f"{where}, row {batch.first_row + row}",
+                f"weight {wrong[0]:g} is not 0 or from {1 / LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g}",
+                where=f"{where}, row {row}",
                 remedy="give how many rows of the population a row stands for",
             )
-        self.lightest, self.heaviest = min(self.lightest, low), max(self.heaviest, high)
-        if MOST_WEIGHT_RATIO * self.lightest < self.heaviest < np.inf:
+        self.lightest = min(self.lightest, float(above.min()))
+        self.heaviest = max(self.heaviest, float(above.max()))
+        if MOST_WEIGHT_RATIO * self.lightest < self.heaviest:
             raise DataError(
                 f"weights from {self.lightest:.3g} to {self.heaviest:.3g} are {MOST_WEIGHT_RATIO:.0e} times"
                 " each other and more: beside the large ones the small ones are lost",

@@ -118,18 +118,18 @@ class ValueCodes:
         return len(self._codes)
 
     def names(self) -> list[str]:
-        """The values, by code."""
+        """Return the values, by code."""
         return list(self._codes)
 
     def codes(self, values: Any) -> NDArray[np.int64]:
-        """The code of each value of an Arrow array of any type that has equality."""
+        """Return the code of each value of an Arrow array of any type that has equality."""
         encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-        found = encoded.indices.to_numpy(zero_copy_only=False)
+        indices = encoded.indices.to_numpy(zero_copy_only=False)
         size = len(encoded.dictionary)
         if encoded.indices.null_count:
-            found = np.where(np.isnan(found), size, found).astype(np.int64)
+            indices = np.where(np.isnan(indices), size, indices).astype(np.int64)
         # A dictionary may name many values that no row has: they get no table, which others may need.
-        used = np.flatnonzero(np.bincount(found, minlength=size + 1))
+        used = np.flatnonzero(np.bincount(indices, minlength=size + 1))
         dictionary = encoded.dictionary
         # Arrow cannot take rows of views.
         if pa.types.is_string_view(dictionary.type):
@@ -140,10 +140,10 @@ class ValueCodes:
         names += [None] * (len(used) - len(names))
         lookup = np.zeros(size + 1, dtype=np.int64)
         lookup[used] = [self.code_of(MISSING if name is None else str(name)) for name in names]
-        return np.asarray(lookup[found])
+        return np.asarray(lookup[indices])
 
     def code_of(self, name: str) -> int:
-        """The code of one value."""
+        """Return the code of one value."""
         code = self._codes.get(name)
         if code is None:
             if len(self._codes) >= self.most and name != MISSING:
@@ -175,14 +175,14 @@ def segments_of(cells: Cells) -> list[Segment]:
     segments = []
     for column in dict.fromkeys(key.segment for key in cells.keys):
         keys = [key for key in cells.keys if key.segment == column and rows[key]]
-        place = {key: number for number, key in enumerate(keys)}
-        number = np.array([place.get(key, -1) for key in cells.keys], dtype=np.int64)[columns["key"]]
+        position = {key: number for number, key in enumerate(keys)}
+        number = np.array([position.get(key, -1) for key in cells.keys], dtype=np.int64)[columns["key"]]
         sums = _octave_sums(columns, OCTAVES * number + octave, len(keys))
         weights = _outcome_weights(sums)
         whole = sums.sum(axis=1)
         bins, p_values = _tested_bins(sums, weights)
         p_differs = _differences(sums, weights)
-        for key, own in place.items():
+        for key, own in position.items():
             figures = _figures(column, key.value or MISSING, sums[:, own], bins[:, own], p_values[own])
             others, weight, _, _, inverse = (whole - sums[:, own]).sum(axis=-1)[:5]
             if others > 0 and weight > 0 and sums[1, own].sum() > 0:
@@ -212,7 +212,7 @@ def _octave_sums(columns: Mapping[str, NDArray[Any]], at: NDArray[np.int64], seg
 
 
 def corrected(segments: Sequence[Segment]) -> list[Segment]:
-    """The segments with q-values (Benjamini and Hochberg's step-up over all that could be tested)."""
+    """Return the segments with q-values (Benjamini and Hochberg's step-up over all that could be tested)."""
     q_values = _stepped_up([segment.p_value for segment in segments])
     q_differs = _stepped_up([segment.p_differs for segment in segments])
     return [
@@ -222,13 +222,12 @@ def corrected(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def _stepped_up(p_values: Sequence[float | None]) -> dict[int, float]:
-    """Return the q-value at each place that has a p-value."""
-    # It takes longer to load than an audit without segments to count.
-    from scipy.stats import false_discovery_control
-
-    tested = {number: p for number, p in enumerate(p_values) if p is not None}
-    q_values = false_discovery_control(list(tested.values())) if tested else np.empty(0)
-    return dict(zip(tested, q_values.tolist(), strict=True))
+    """Return the q-value at each place that has a p-value: min over p' ≥ p of p'·m ÷ rank(p')."""
+    tested = sorted((p, number) for number, p in enumerate(p_values) if p is not None)
+    p = np.array([p for p, _ in tested])
+    ratio = p * len(p) / np.arange(1, len(p) + 1)
+    q_values = np.minimum(np.minimum.accumulate(ratio[::-1])[::-1], 1.0).tolist()
+    return {number: q for (_, number), q in zip(tested, q_values, strict=True)}
 
 
 def worst_first(segments: Sequence[Segment], *, tolerance: float, significance: float) -> list[Segment]:

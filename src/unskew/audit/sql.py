@@ -66,7 +66,7 @@ def cells_query(
     fold_by: str | None = None,
     resolution: tuple[int, int] | None = None,
 ) -> str:
-    """The query that returns the cells of a table's sketch, in an engine's dialect.
+    """Return the query that returns the cells of a table's sketch, in an engine's dialect.
 
     Parameters
     ----------
@@ -95,9 +95,9 @@ def cells_query(
     require_dialect(dialect)
     roles = Roles(score, outcome, weight, tuple(dict.fromkeys(segments)))
     usual = {"bins": DEFAULT_BINS, "mantissa_bits": DEFAULT_MANTISSA_BITS} if by is None else PERIOD_GRID
-    place = grid(*(usual.values() if resolution is None else resolution))
+    cell_grid = grid(*(usual.values() if resolution is None else resolution))
     fold = None if fold_by is None else fold_of(fold_by, FOLDS, dialect)
-    query = _template(table, roles, by, boolean_outcome, place, dialect, fold)
+    query = _template(table, roles, by, boolean_outcome, cell_grid, dialect, fold)
     return _week_of_monday(rendered(query, dialect), dialect)
 
 
@@ -112,7 +112,7 @@ def fold_of(column: str, folds: int, dialect: Dialect) -> str:
 
 
 def _template(
-    table: str, roles: Roles, by: By | None, boolean: bool, place: Any, dialect: Dialect, fold: str | None
+    table: str, roles: Roles, by: By | None, boolean: bool, cell_grid: Any, dialect: Dialect, fold: str | None
 ) -> str:
     """Return the query in sqlglot's own dialect; within it p, o and w are score, outcome and weight."""
     columns = {
@@ -126,25 +126,25 @@ def _template(
             for number, column in enumerate(roles.segments)
         },
     }
-    kept = {name: value for name, value in columns.items() if value is not None}
-    taken = ", ".join(f'{value} AS "{name}"' for name, value in kept.items())
-    carried = "".join(f', "{name}"' for name in kept if name not in ("p", "o"))
-    scale, last_bin = 2**place.mantissa_bits, place.bins - 1
+    selected = {name: value for name, value in columns.items() if value is not None}
+    taken = ", ".join(f'{value} AS "{name}"' for name, value in selected.items())
+    carried = "".join(f', "{name}"' for name in selected if name not in ("p", "o"))
+    scale, last_bin = 2**cell_grid.mantissa_bits, cell_grid.bins - 1
     first = -LOWEST_EXPONENT * scale + 1
-    last = 2 * half_cell(place.shift, place.base)
-    step = f"(CAST(1 AS DOUBLE) / CAST({place.bins} AS DOUBLE))"
+    last = 2 * half_cell(cell_grid.shift, cell_grid.base)
+    step = f"(CAST(1 AS DOUBLE) / CAST({cell_grid.bins} AS DOUBLE))"
     selects = "\nUNION ALL\n".join(
-        _select(roles.segments, number, kept, place) for number in range(max(len(roles.segments), 1))
+        _select(roles.segments, number, selected, cell_grid) for number in range(max(len(roles.segments), 1))
     )
     return f"""
 WITH "given" AS (SELECT {taken} FROM {table_name(table, dialect)}),
-"judged" AS (SELECT *, {_bad("w" in kept, "cut" in kept)} AS "bad" FROM "given"),
+"judged" AS (SELECT *, {_bad("w" in selected, "cut" in selected)} AS "bad" FROM "given"),
 "cleaned" AS (
   SELECT "bad", CASE WHEN "bad" = 0 THEN "p" ELSE {double(0.5)} END AS "p",
     CASE WHEN "bad" = 0 THEN "o" ELSE 0 END AS "o"{carried} FROM "judged"),
 "tails" AS (
   SELECT *, LEAST("p", 1 - "p") AS "tail",
-    LEAST(FLOOR("p" * {place.bins}), {last_bin}) AS "bin" FROM "cleaned"),
+    LEAST(FLOOR("p" * {cell_grid.bins}), {last_bin}) AS "bin" FROM "cleaned"),
 "octaves" AS (
   SELECT *, FLOOR(LN(GREATEST("tail", {double(2.0 ** (LOWEST_EXPONENT - 1))})) * {double(_LOG2_E)})
     AS "octave", "bin" * {step} AS "low", ("bin" + 1) * {step} AS "high" FROM "tails"),
@@ -165,17 +165,17 @@ WITH "given" AS (SELECT {taken} FROM {table_name(table, dialect)}),
 """
 
 
-def _select(segments: Sequence[str], number: int, kept: Collection[str], place: Any) -> str:
-    """The cells of one column of segments, or of all rows."""
-    w = '"w" * ' if "w" in kept else ""
+def _select(segments: Sequence[str], number: int, selected: Collection[str], cell_grid: Any) -> str:
+    """Return the cells of one column of segments, or of all rows."""
+    w = '"w" * ' if "w" in selected else ""
     fit = 'CASE WHEN "o" = 1 THEN "p" ELSE 1 - "p" END'
     inverse = f'CASE WHEN "p" > 0 THEN 1 / GREATEST("p", {double(SMALLEST)})'
     square = _unless_tiny(w + '"p" * "p"', 1e-150)
     score = _unless_tiny(w + '"p"', 1e-290) if w else '"p"'
     keys = {
-        **({"period": '"cut"'} if "cut" in kept else {}),
+        **({"period": '"cut"'} if "cut" in selected else {}),
         **({"value": f'"s{number}"'} if segments else {}),
-        **({"fold": '"fold"'} if "fold" in kept else {}),
+        **({"fold": '"fold"'} if "fold" in selected else {}),
         "cell": '"id"',
         "outcome": '"o"',
     }
@@ -183,13 +183,13 @@ def _select(segments: Sequence[str], number: int, kept: Collection[str], place: 
         **({"segment": text(segments[number])} if segments else {}),
         **keys,
         "rows": "COUNT(*)",
-        **({"weight": 'SUM("w")', "square": 'SUM("w" * "w")'} if "w" in kept else {}),
+        **({"weight": 'SUM("w")', "square": 'SUM("w" * "w")'} if "w" in selected else {}),
         "score": f"SUM({score})",
         "inverse": f"SUM({w}{inverse} ELSE {double(0)} END)",
         "brier": f'SUM(CASE WHEN "o" = 1 THEN {w}(1 - "p") * (1 - "p") ELSE {square} END)',
         "log_loss": f"SUM({w}-LN(GREATEST({fit}, {double(LIKELIHOOD_FLOOR)})))",
-        "bins": str(place.bins),
-        "mantissa_bits": str(place.mantissa_bits),
+        "bins": str(cell_grid.bins),
+        "mantissa_bits": str(cell_grid.mantissa_bits),
     }
     listed = ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
     return f'SELECT {listed} FROM "cells" GROUP BY {", ".join(keys.values())}'
@@ -247,7 +247,7 @@ def _week_of_monday(query: str, dialect: Dialect) -> str:
 
 
 def table_name(table: str, dialect: Dialect) -> str:
-    """The table as the engine knows it."""
+    """Return the table as the engine knows it."""
     if dialect == "duckdb" and re.search(r"[*?/]|\.(parquet|pq|csv|tsv)(\.|$)", table, re.IGNORECASE):
         reader = "READ_CSV" if re.search(r"\.[ct]sv", table, re.IGNORECASE) else "READ_PARQUET"
         return f"{reader}({text(table)})"
@@ -271,51 +271,31 @@ VIEW = "unskew_rows"
 """What a data frame is called within a query of it."""
 
 
-def run_query(
-    table: str,
-    *,
-    score: str,
-    outcome: str,
-    weight: str | None = None,
-    segments: Sequence[str] = (),
-    by: By | None = None,
-) -> Any:
-    """The cells of a table or of files, counted by DuckDB in this process: an Arrow table.
+def run_query(table: str, **columns: Any) -> Any:
+    """Return the cells of a table or of files, counted by DuckDB in this process, as an Arrow table.
 
-    Parameters
-    ----------
-    table
-        Files and globs (``logs/*.parquet``), or a table of a DuckDB database: ``FILE.duckdb:TABLE``.
-    score, outcome, weight, segments, by
-        As in :func:`unskew.audit.sql.cells_query`.
+    ``table`` is files and globs (``logs/*.parquet``), or a table of a DuckDB database: ``FILE.duckdb:TABLE``.
+    ``columns`` are those of :func:`cells_query`.
     """
     duckdb = _duckdb()
     database, colon, name = table.partition(".duckdb:")
-    place = f"{database}.duckdb" if colon else ":memory:"
-    query = cells_query(
-        name if colon else table,
-        score=score,
-        outcome=outcome,
-        weight=weight,
-        segments=segments,
-        by=by,
-        dialect="duckdb",
-    )
+    query = cells_query(name if colon else table, **columns, dialect="duckdb")
+    database_file = f"{database}.duckdb" if colon else ":memory:"
     try:
-        with duckdb.connect(place, read_only=bool(colon), config=_CONFIG) as connection:
+        with duckdb.connect(database_file, read_only=bool(colon), config=_CONFIG) as connection:
             return connection.sql(query).to_arrow_table()
     except duckdb.Error as error:
         raise _engine_error("DuckDB", error, table) from error
 
 
 def sketch_of(data: Any, *, score: str, outcome: str, weight: str | None = None) -> CalibrationSketch:
-    """The sketch of a table where it lies: rows stay with their engine, and cells come back.
+    """Return the sketch of a table where it lies: rows stay with their engine, and cells come back.
 
     Parameters
     ----------
     data
-        A Spark data frame or a DuckDB relation, in which the query is run; or a data frame in memory or
-        files, over which the streamed pass goes.
+        A Spark data frame or a DuckDB relation, in which the query is run; or what :func:`unskew.audit` takes
+        beside these, over which the streamed pass goes.
     score, outcome, weight
         Columns: a probability, 0 or 1, and how many rows of the population a row stands for.
 
@@ -336,8 +316,17 @@ def sketch_of(data: Any, *, score: str, outcome: str, weight: str | None = None)
 
 
 def collected(data: Any, roles: Roles) -> Any:
-    """Return the columns that are read of a lazy frame of polars, and other data as they are."""
-    if not (type(data).__module__.startswith("polars.") and type(data).__name__ == "LazyFrame"):
+    """Return the columns that are read of a lazy frame, or of a Ray or Daft dataset, in memory.
+
+    Other data stay as they are.
+    """
+    home, _, _ = type(data).__module__.partition(".")
+    if home == "ray":
+        blocks = data.select_columns(roles.names).iter_batches(batch_size=None, batch_format="pyarrow")
+        return pa.concat_tables(blocks)
+    if home == "daft":
+        return data.select(*roles.names).to_arrow()
+    if not (home == "polars" and type(data).__name__ == "LazyFrame"):
         return data
     known = data.collect_schema().names()
     return data.select([name for name in roles.names if name in known]).collect()
@@ -351,9 +340,9 @@ def cells_of_engine(data: Any, roles: Roles) -> Cells | None:
         query = _query(types, data.columns, roles, "spark")
         # Spark puts the frame in the place of a name in braces; those of column names stay.
         named = query.replace("{", "{{").replace("}", "}}").replace(f"FROM {VIEW}", "FROM {rows}")
-        found = data.sparkSession.sql(named, rows=data)
-        rows = found.collect()
-        columns = {name: [row[place] for row in rows] for place, name in enumerate(found.columns)}
+        result = data.sparkSession.sql(named, rows=data)
+        rows = result.collect()
+        columns = {name: [row[place] for row in rows] for place, name in enumerate(result.columns)}
         return Cells.from_cells(pa.table(columns))
     if not home.startswith(("duckdb", "_duckdb")):
         return None
@@ -391,7 +380,7 @@ def _duckdb() -> Any:
 
 
 def _engine_error(engine: str, error: Exception, table: str) -> DataError:
-    """What the engine says of a table, a column or a value, in one line."""
+    """Return what the engine says of a table, a column or a value, in one line."""
     said = next(line for line in str(error).splitlines() if line.strip())
     return DataError(
         f"{engine} refused the query: {said.strip()}", where=table, remedy="check the table and its columns"
@@ -399,7 +388,7 @@ def _engine_error(engine: str, error: Exception, table: str) -> DataError:
 
 
 def require_runnable(dialect: Dialect) -> None:
-    """An error for an engine that is not run from here."""
+    """Raise an error for an engine that is not run from here."""
     if dialect != "duckdb":
         raise ParameterError(
             f"--run runs DuckDB alone, not {dialect}",

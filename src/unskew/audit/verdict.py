@@ -110,7 +110,7 @@ def short(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in per cent, two significant digits."""
+    """Return a share in per cent, two significant digits."""
     return f"{short(100 * share)} %"
 
 
@@ -123,7 +123,7 @@ def direction(ratio: float) -> str:
 
 
 def weights_off(ratio: float) -> str:
-    """What the same means for the weights."""
+    """Return what the same means for the weights."""
     return f"{percent(abs(ratio - 1))} too {'small' if ratio < 1 else 'large'}"
 
 
@@ -221,7 +221,7 @@ def round_up(rows: int) -> int:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and its noun."""
+    """Return a number and its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -314,28 +314,28 @@ def monitor_verdict(result: MonitorResult) -> str:
     return " ".join(sentences)
 
 
-def in_words(found: Break) -> str:
+def in_words(episode: Break) -> str:
     """From when to when, in which way, how much, and what it cost."""
-    if found.over:
+    if episode.over:
         when = (
-            f"were off from {found.first} to {found.last}"
-            if found.first != found.last
-            else f"were off in {found.first}"
+            f"were off from {episode.first} to {episode.last}"
+            if episode.first != episode.last
+            else f"were off in {episode.first}"
         )
     else:
-        when = f"have been off since {found.first}"
-    if not math.isfinite(found.ratio):
+        when = f"have been off since {episode.first}"
+    if not math.isfinite(episode.ratio):
         return f"{when}: clicks came at a score of 0, whose weight is infinite."
     how = {
-        "level": direction(found.ratio),
-        "slope": "too spread" if (found.slope or 1.0) < 1 else "too flat",
+        "level": direction(episode.ratio),
+        "slope": "too spread" if (episode.slope or 1.0) < 1 else "too flat",
         "shape": "off in the middle against the ends",
-    }[found.kind]
-    money = "" if found.money is None else f", worth {abs(found.money):,.0f}"
+    }[episode.kind]
+    money = "" if episode.money is None else f", worth {abs(episode.money):,.0f}"
     return (
-        f"{when} (found with {found.found}): {how}; the weights are {weights_off(found.ratio)} in sum,"
-        f" {abs(found.weight_error):,.0f} rows, and there were {abs(found.click_error):,.0f}"
-        f" {'more' if found.click_error > 0 else 'fewer'} clicks than the scores say{money}."
+        f"{when} (found with {episode.found}): {how}; the weights are {weights_off(episode.ratio)} in sum,"
+        f" {abs(episode.weight_error):,.0f} rows, and there were {abs(episode.click_error):,.0f}"
+        f" {'more' if episode.click_error > 0 else 'fewer'} clicks than the scores say{money}."
     )
 
 

@@ -46,7 +46,7 @@ class WeightsResult(ShowsItself):
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """What the calibrators have to say of their fits, and of weights made with them."""
+        """Return what the calibrators have to say of their fits, and of weights made with them."""
         said = sorted({calibrator.message_ for calibrator in self.calibrators if calibrator.message_})
         return (*said, *([RAISED] if any(map(is_raised, self.calibrators)) else []))
 
@@ -57,12 +57,12 @@ class WeightsResult(ShowsItself):
 
     @property
     def clip_decides(self) -> bool:
-        """Whether the clip takes so much of the sum of 1/p̂ that it decides."""
+        """Return whether the clip takes so much of the sum of 1/p̂ that it decides."""
         return self.weights is not None and judge_clip(self.weights.clipped_mass).level == "bad"
 
     @property
     def verdict(self) -> str:
-        """What the clip does to the weights, in a sentence or two."""
+        """Return what the clip does to the weights, in a sentence or two."""
         figures = self.weights
         if figures is None:
             return "There are no finite weights of clicked rows to judge."
@@ -100,7 +100,7 @@ class WeightsResult(ShowsItself):
 
 
 def clip_of(calibrated: CalibrationSketch, p_min: Clip) -> float:
-    """The clip as a number; ``"auto"`` is that of the least error for calibrated propensities of clicks."""
+    """Return the clip as a number; ``"auto"`` is that of the least error for these propensities."""
     if p_min != "auto":
         return float(p_min)
     figures = weight_figures(calibrated, p_min=p_min)

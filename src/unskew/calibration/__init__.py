@@ -60,7 +60,7 @@ DEFAULT = AutoCalibrator.name
 
 
 def make_calibrator(name: str | Calibrator | None, **parameters: Any) -> Calibrator:
-    """A calibrator from its name; ``None`` is ``"none"``, and a calibrator is given back as it is.
+    """Return a calibrator from its name; ``None`` is ``"none"``, and a calibrator is given back as it is.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def make_calibrator(name: str | Calibrator | None, **parameters: Any) -> Calibra
 
 
 def calibrator_from_dict(saved: Mapping[str, Any]) -> Calibrator:
-    """The fitted calibrator, of whatever kind, that ``to_dict`` wrote."""
+    """Return the fitted calibrator, of whatever kind, that ``to_dict`` wrote."""
     name = saved.get("calibrator") if isinstance(saved, Mapping) else None
     kind: type[Calibrator] | None = Multicalibrated if name == Multicalibrated.name else None
     if kind is None and isinstance(name, str):

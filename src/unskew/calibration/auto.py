@@ -13,8 +13,7 @@ from unskew.base.estimator import require, require_at_least
 from unskew.base.registry import register
 from unskew.calibration import sql
 from unskew.calibration.calibrator import Calibrator, inside
-from unskew.calibration.folds import both_classes, folds_of, log_loss
-from unskew.calibration.grouping import Grouped, Vector
+from unskew.calibration.grouping import Grouped, Vector, both_classes, folds_of, log_loss
 from unskew.metrics.judgement import CLEAR_ERRORS
 from unskew.metrics.score_cells import ScoreCells, outcome_weights
 from unskew.metrics.weight_calibration import wce_differences
@@ -210,11 +209,11 @@ def _cells(rows: Grouped, score: Vector) -> ScoreCells:
 
 
 def _standard_error(held_out: list[Grouped], one: list[Vector], other: list[Vector]) -> float:
-    """Of the mean paired difference in log loss, from the two outcomes of every group."""
+    """Return that of the mean paired difference in log loss, from the two outcomes of every group."""
     mass, rows, difference = [], [], []
-    for part, p, q in zip(held_out, one, other, strict=True):
-        mass += [part.positive, part.total - part.positive]
-        rows += [part.positive_rows, part.rows - part.positive_rows]
+    for fold, p, q in zip(held_out, one, other, strict=True):
+        mass += [fold.positive, fold.total - fold.positive]
+        rows += [fold.positive_rows, fold.rows - fold.positive_rows]
         difference += [np.log(q) - np.log(p), np.log1p(-q) - np.log1p(-p)]
     weight, count, value = (np.concatenate(columns) for columns in (mass, rows, difference))
     spread = value - weight @ value / weight.sum()

@@ -156,7 +156,7 @@ class Calibrator(ShowsItself, Estimator, ABC):
         return f"CASE WHEN {score} >= 0 AND {score} <= 1 THEN {value} END"
 
     def clone(self) -> Self:
-        """A new, unfitted calibrator with the same parameters."""
+        """Return a new, unfitted calibrator with the same parameters."""
         return type(self)(**self.get_params(deep=False))
 
     def to_dict(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class Calibrator(ShowsItself, Estimator, ABC):
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
-        """The fitted calibrator that :meth:`to_dict` describes."""
+        """Return the fitted calibrator that :meth:`to_dict` describes."""
         if not isinstance(saved, Mapping) or saved.get("calibrator") != cls.name:
             kind = saved.get("calibrator") if isinstance(saved, Mapping) else type(saved).__name__
             raise RunFolderError(
@@ -232,7 +232,7 @@ class Calibrator(ShowsItself, Estimator, ABC):
 
     @abstractmethod
     def _predict(self, score: Vector) -> Vector:
-        """The map, for scores known to be in [0, 1]; the caller clips to (0, 1)."""
+        """Return the map, for scores known to be in [0, 1]; the caller clips to (0, 1)."""
 
     def _sql(self, score: str, safe: str, dialect: sql.Dialect) -> str:
         """Return :meth:`_predict` in SQL, of a score and of the same moved inside (0, 1)."""
@@ -271,7 +271,7 @@ def require_both_classes(points: Grouped) -> None:
 
 
 def _are_numbers(value: Any, depth: int = 2) -> bool:
-    """Whether a value of JSON is a finite number, a list of these or a list of such lists."""
+    """Return whether a value of JSON is a finite number, a list of these or a list of such lists."""
     if isinstance(value, list):
         return depth > 0 and all(_are_numbers(each, depth - 1) for each in value)
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

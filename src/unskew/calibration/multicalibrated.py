@@ -136,16 +136,16 @@ class Multicalibrated(Calibrator):
         scores, outcomes = numeric(score, "score").astype(np.float64), numeric(outcome, "outcome")
         weights = np.ones(1) if sample_weight is None else numeric(sample_weight, "sample_weight")
         weights = np.broadcast_to(weights, scores.shape).astype(np.float64)
-        given = columns_of(features, self.segments, len(scores))
-        self.columns_ = tuple(SegmentColumn.fit(name, column) for name, column in given.items())
+        columns = columns_of(features, self.segments, len(scores))
+        self.columns_ = tuple(SegmentColumn.fit(name, column) for name, column in columns.items())
         if not self.monotone:
             self.score_edges_ = self._score_edges(scores, weights)
-        code = self._codes(given, scores)
-        place = (
+        code = self._codes(columns, scores)
+        positions = (
             bucket_of(scores) if len(scores) > self.exact_below else np.unique(scores, return_inverse=True)[1]
         )
         self._fit_cells(
-            merged_cells(code, self._sizes(), place, scores, weights, outcomes.astype(np.float64))
+            merged_cells(code, self._sizes(), positions, scores, weights, outcomes.astype(np.float64))
         )
         return self
 
@@ -155,10 +155,10 @@ class Multicalibrated(Calibrator):
             return super().predict(score)
         self._require_fitted("terms_")
         scores = numeric(score, "score")
-        given = columns_of(features, [column.name for column in self.columns_], len(scores))
+        columns = columns_of(features, [column.name for column in self.columns_], len(scores))
         probability = np.empty(len(scores))
         for rows, chunk in checked_chunks(scores):
-            code = self._codes({name: column[rows] for name, column in given.items()}, chunk)
+            code = self._codes({name: column[rows] for name, column in columns.items()}, chunk)
             z = logits(chunk)
             t = (z - self.middle_) / self.spread_
             z *= self.common_slope_

@@ -12,8 +12,7 @@ from unskew.base.estimator import require_above
 from unskew.base.registry import register
 from unskew.calibration import sql
 from unskew.calibration.calibrator import LARGEST_LOGIT, ROUNDING, Calibrator, inside, logits, sigmoid
-from unskew.calibration.folds import log_loss
-from unskew.calibration.grouping import Grouped, Vector
+from unskew.calibration.grouping import Grouped, Vector, log_loss
 from unskew.calibration.logistic_fit import LogisticFit, fit_logistic
 
 SEPARATED_INFORMATION = 1e-6
@@ -120,7 +119,7 @@ class Platt(Calibrator):
 
 
 def separates(fit: LogisticFit, rate: float) -> bool:
-    """Whether the optimum ran away to a step: no curvature is left in the intercept."""
+    """Return whether the optimum ran away to a step: no curvature is left in the intercept."""
     return bool(fit.information[-1, -1] < SEPARATED_INFORMATION * rate * (1 - rate))
 
 

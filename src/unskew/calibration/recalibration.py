@@ -83,14 +83,14 @@ class Recalibration:
     def predict(self, lines: Floats) -> Floats:
         """Predictions ``[seeds, n]`` at their right level; those that are not known stay so."""
         known = np.isfinite(lines[0])
-        found = lines.copy()
-        for line, calibrator in zip(found, self.calibrators, strict=True):
+        copied = lines.copy()
+        for line, calibrator in zip(copied, self.calibrators, strict=True):
             line[known] = calibrator.predict(line[known])
-        return found
+        return copied
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What was done, in plain values, without the maps."""
+        """Return what was done, in plain values, without the maps."""
         return {
             "by": list(self.by),
             "on": self.on,
@@ -105,7 +105,7 @@ class Recalibration:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Recalibration:
-        """What :meth:`to_dict` describes."""
+        """Return what :meth:`to_dict` describes."""
         try:
             return cls(
                 tuple(calibrator_from_dict(each) for each in saved["calibrators"]),
@@ -122,7 +122,7 @@ class Recalibration:
 
 
 def require_kind(kind: str) -> None:
-    """What ``recalibrate`` may be."""
+    """Return what ``recalibrate`` may be."""
     known = (NONE, AUTO, SHIFT, *(name for name in CALIBRATORS if name != NONE))
     require(
         kind in known,
@@ -192,20 +192,20 @@ def trust_in(rows: Judged, number: Numbers | None = None) -> float:
     """
     share = rows.weight / rows.weight.sum(axis=1, keepdims=True)
     residual = rows.outcome - rows.predicted
-    each = (share * residual).sum(axis=1, keepdims=True)
-    found = float(each.mean())
+    adjustment = (share * residual).sum(axis=1, keepdims=True)
+    level = float(adjustment.mean())
     removed = float((rows.outcome.mean(axis=1) - (share * rows.outcome).sum(axis=1)).mean())
-    if found == 0.0:
+    if level == 0.0:
         return 0.0
-    added = (share * (residual - each)).ravel() / len(share)
+    added = (share * (residual - adjustment)).ravel() / len(share)
     # What several seeds held out adds up; they do not make it surer.
     each_row = np.arange(added.size) if number is None else np.unique(number, return_inverse=True)[1].ravel()
     variance = float((np.bincount(each_row, weights=added) ** 2).sum())
-    return max(0.0, 1.0 - variance / found**2) * max(0.0, 1.0 - max(0.0, removed / found))
+    return max(0.0, 1.0 - variance / level**2) * max(0.0, 1.0 - max(0.0, removed / level))
 
 
 def level_of(rows: Judged) -> Level:
-    r"""The mean over seeds of :math:`\sum w \hat r / \sum w r`, with its 95 % interval over rows.
+    r"""Return the mean over seeds of :math:`\sum w \hat r / \sum w r`, with its 95 % interval over rows.
 
     The standard error of a ratio of sums is that of :math:`\sum w (\hat r - L r)`. Seeds share rows, so that
     the standard error is that of one seed on average.
@@ -218,7 +218,7 @@ def level_of(rows: Judged) -> Level:
 
 
 def _chosen(line: Judged) -> str:
-    """A shift, unless a line is better by more than its noise on rows that fitted neither."""
+    """Return a shift, unless a line is better by more than its noise on rows that fitted neither."""
     logit_of = (logits(_crossed(line, kind)) for kind in (SHIFT, Platt.name))
     shift, platt = (np.logaddexp(0.0, z) - line.outcome * z for z in logit_of)
     gain = line.weight * (shift - platt)
@@ -228,15 +228,15 @@ def _chosen(line: Judged) -> str:
 
 def _crossed(line: Judged, kind: str) -> Floats:
     """Predict each part by the map of the other parts; the rows are in an order by a hash."""
-    part = np.arange(len(line.outcome)) % FOLDS
-    found = np.empty_like(line.predicted)
-    for each in range(FOLDS):
-        rest = Judged(*(values[part != each] for values in line))
+    fold_of_row = np.arange(len(line.outcome)) % FOLDS
+    corrected = np.empty_like(line.predicted)
+    for fold in range(FOLDS):
+        rest = Judged(*(values[fold_of_row != fold] for values in line))
         # Without both outcomes there is nothing to fit.
         both = rest.outcome.min() < rest.outcome.max()
-        own = line.predicted[part == each]
-        found[part == each] = _fitted(kind, *rest, 1.0).predict(own) if both else own
-    return found
+        own = line.predicted[fold_of_row == fold]
+        corrected[fold_of_row == fold] = _fitted(kind, *rest, 1.0).predict(own) if both else own
+    return corrected
 
 
 def _fitted(kind: str, predicted: Floats, outcome: Floats, weight: Floats, trust: float) -> Calibrator:

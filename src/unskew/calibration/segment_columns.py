@@ -64,7 +64,7 @@ class SegmentColumn:
         return len(self.values) + 2 * (self.kind == "number")
 
     def codes(self, column: NDArray[Any]) -> Codes:
-        """The code of each value."""
+        """Return the code of each value."""
         if (self.kind == "text") != (column.dtype.kind == "U"):
             expected = "text" if self.kind == "text" else "numbers"
             raise DataError(
@@ -81,8 +81,8 @@ class SegmentColumn:
             )
         if not self.size:
             return np.zeros(len(column), dtype=np.intp)
-        place = np.minimum(np.searchsorted(self.values, column), self.size - 1)
-        return np.where(self.values[place] == column, place, self.size)
+        position = np.minimum(np.searchsorted(self.values, column), self.size - 1)
+        return np.where(self.values[position] == column, position, self.size)
 
     def conditions(self, name: str) -> list[str]:
         """Return the condition of each code in SQL, given the column's name there."""
@@ -100,18 +100,18 @@ class SegmentColumn:
         return [*bins, f"({name} IS NULL OR {is_nan})"]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return as plain values."""
         return {"name": self.name, "kind": self.kind, "values": self.values.tolist()}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> SegmentColumn:
         """From what :meth:`to_dict` gave; an error where it is something else."""
-        kind, given = saved["kind"], saved["values"]
-        of = {"text": str, "whole": int, "number": float}[kind]
-        if not isinstance(saved["name"], str) or not all(type(each) is of for each in given):
+        kind, stored = saved["kind"], saved["values"]
+        convert = {"text": str, "whole": int, "number": float}[kind]
+        if not isinstance(saved["name"], str) or not all(type(each) is convert for each in stored):
             raise TypeError(f"column {plain(repr(saved['name']), 80)} has values that are not {kind}")
         values: NDArray[Any] = np.array(
-            given, dtype={"text": np.str_, "whole": np.int64, "number": np.float64}[kind]
+            stored, dtype={"text": np.str_, "whole": np.int64, "number": np.float64}[kind]
         )
         if not (values[:-1] < values[1:]).all() or (kind == "number" and not np.isfinite(values).all()):
             raise ValueError(f"the values of column {plain(repr(saved['name']), 80)} are in no order")
@@ -126,17 +126,17 @@ def columns_of(features: Any, names: Sequence[str] | None, rows: int) -> dict[st
     names
         Those that are wanted, in this order; None for all.
     """
-    given = _named(features, names)
-    wanted = list(given) if names is None else list(names)
-    missing = [name for name in wanted if name not in given]
+    by_name = _named(features, names)
+    wanted = list(by_name) if names is None else list(names)
+    missing = [name for name in wanted if name not in by_name]
     if missing:
         raise DataError(
             f"features has no column '{missing[0]}'",
-            remedy=f"give it, or name segments among {listed(map(str, given)) or 'others'}",
+            remedy=f"give it, or name segments among {listed(map(str, by_name)) or 'others'}",
         )
     if not wanted:
         raise DataError("features has no column", remedy="give at least one")
-    return {str(name): _column(given[name], str(name), rows) for name in wanted}
+    return {str(name): _column(by_name[name], str(name), rows) for name in wanted}
 
 
 def _named(features: Any, names: Sequence[str] | None) -> Mapping[str, Any]:
@@ -147,8 +147,8 @@ def _named(features: Any, names: Sequence[str] | None) -> Mapping[str, Any]:
 
     if is_frame(features):
         table = frame_of(features)
-        kept = [name for name in table.columns if names is None or name in names]
-        return {name: column_of(table, name) for name in kept}
+        wanted = [name for name in table.columns if names is None or name in names]
+        return {name: column_of(table, name) for name in wanted}
     matrix = np.asarray(features)
     if matrix.ndim == 1:
         return {names[0] if names and len(names) == 1 else "segment": features}

@@ -12,8 +12,7 @@ from scipy.special import expit
 
 from unskew.base.seeds import stream
 from unskew.calibration.calibrator import logits
-from unskew.calibration.folds import thinned
-from unskew.calibration.grouping import Grouped, Vector, sum_by
+from unskew.calibration.grouping import Grouped, Vector, sum_by, thinned
 from unskew.calibration.platt import Platt
 from unskew.calibration.segment_columns import Codes
 
@@ -64,33 +63,33 @@ class SegmentCells(NamedTuple):
     positive_rows: Vector
 
     def take(self, which: Codes) -> SegmentCells:
-        """Some of the cells."""
+        """Return some of the cells."""
         return SegmentCells(self.code[:, which], *(each[which] for each in self[1:]))
 
-    def thinned(self, part: SegmentCells) -> SegmentCells:
-        """What is left without a part of the rows."""
+    def thinned(self, left_out: SegmentCells) -> SegmentCells:
+        """Return what is left without a part of the rows."""
         return SegmentCells(
-            self.code, self.score, *(mine - other for mine, other in zip(self[2:], part[2:], strict=True))
+            self.code, self.score, *(mine - other for mine, other in zip(self[2:], left_out[2:], strict=True))
         )
 
 
 def merged_cells(
-    code: Codes, sizes: Sequence[int], place: Codes, score: Vector, total: Vector, outcome: Vector
+    code: Codes, sizes: Sequence[int], position: Codes, score: Vector, total: Vector, outcome: Vector
 ) -> SegmentCells:
     """Rows with one code in every column and one ``place`` of the score as one cell each."""
-    key = place
-    for each, size in zip(code, sizes, strict=True):
+    key = position
+    for own, size in zip(code, sizes, strict=True):
         # Dense again after each column, so that the product of all sizes never overflows.
-        key = np.unique(key * (size + 1) + each, return_inverse=True)[1]
+        key = np.unique(key * (size + 1) + own, return_inverse=True)[1]
     _, first, cell = np.unique(key, return_index=True, return_inverse=True)
     count = len(first)
     positive = total * outcome
-    sums = [sum_by(cell, each, count) for each in (total, positive, np.ones_like(total), outcome)]
+    sums = [sum_by(cell, own, count) for own in (total, positive, np.ones_like(total), outcome)]
     # One mean for all rows of a place: equal scores stay equal, whatever their segments.
-    places = int(place.max()) + 1
-    mass = sum_by(place, total, places)
-    mean = sum_by(place, total * score, places) / np.where(mass > 0, mass, 1.0)
-    cells = SegmentCells(code[:, first], mean[place[first]], *sums)
+    places = int(position.max()) + 1
+    mass = sum_by(position, total, places)
+    mean = sum_by(position, total * score, places) / np.where(mass > 0, mass, 1.0)
+    cells = SegmentCells(code[:, first], mean[position[first]], *sums)
     return cells.take(np.flatnonzero(cells.total > 0))
 
 
@@ -105,9 +104,9 @@ def judged_rows(cells: SegmentCells, most: int, seed: int) -> SegmentCells:
     many = np.array([each.sum() for each in counts])
     if many.sum() <= most or many.min() == 0:
         return cells
-    kept = np.minimum(many, max(most / 2, most - many.min()))
-    share = kept / many
-    known, claimed = (1 / (1 / each).sum() for each in (kept, many))
+    taken = np.minimum(many, max(most / 2, most - many.min()))
+    share = taken / many
+    known, claimed = (1 / (1 / each).sum() for each in (taken, many))
     random = np.random.default_rng(stream(seed, "rows that rounds are judged on"))
     masses = [cells.positive, cells.total - cells.positive]
     rows = [random.binomial(count.astype(np.int64), each) for count, each in zip(counts, share, strict=True)]
@@ -125,7 +124,7 @@ def judged_rows(cells: SegmentCells, most: int, seed: int) -> SegmentCells:
 
 
 def dealt(cells: SegmentCells, folds: int, seed: int) -> Iterator[SegmentCells]:
-    """The cells with the rows of each fold in turn: every row falls into a fold by chance.
+    """Return the cells with the rows of each fold in turn: every row falls into a fold by chance.
 
     For merged rows that is multinomial thinning of each cell's positives and negatives, so that the order of
     rows does not matter. Rows of one cell and outcome are taken to weigh the same.
@@ -190,14 +189,14 @@ class Term:
     value: Vector
 
     def segment(self, code: Codes) -> Codes:
-        """The segment of rows with codes ``[columns, n]``."""
+        """Return the segment of rows with codes ``[columns, n]``."""
         segment = code[self.columns[0]]
-        for place, size in zip(self.columns[1:], self.shape[1:], strict=True):
-            segment = segment * size + code[place]
+        for position, size in zip(self.columns[1:], self.shape[1:], strict=True):
+            segment = segment * size + code[position]
         return np.asarray(segment)
 
     def of(self, segment: Codes, t: Vector) -> Vector:
-        """The correction of rows."""
+        """Return the correction of rows."""
         return np.asarray(self.value[0].take(segment) + self.value[1].take(segment) * t)
 
 
@@ -265,7 +264,7 @@ class Boosting:
         return np.asarray(eta)
 
     def _best(self, by_row: Sequence[Vector]) -> tuple[tuple[int, ...], _Step]:
-        """The term that promises most, and its step."""
+        """Return the term that promises most, and its step."""
         steps: dict[tuple[int, ...], _Step] = {}
         ask_all = self._rounds % ASKED_AGAIN == 0
         for name in sorted(self._tried, key=lambda name: -self._promised.get(name, np.inf)):
@@ -280,9 +279,9 @@ class Boosting:
                 if np.prod([self.sizes[place] + 1 for place in pair]) <= MOST_CELLS
             ]
             crossed = {name: self._asked(name, by_row) for name in pairs}
-            kept = sorted(pairs, key=lambda name: -self._promised[name])[:MOST_PAIRS]
-            steps |= {name: crossed[name] for name in kept}
-            self._tried += kept
+            promising = sorted(pairs, key=lambda name: -self._promised[name])[:MOST_PAIRS]
+            steps |= {name: crossed[name] for name in promising}
+            self._tried += promising
             self._segments = {name: self._segments[name] for name in self._tried}
         best = max(steps, key=lambda name: self._promised[name])
         if self._worth(best, steps[best]) < LEAST_GAIN and len(steps) < len(self._tried):
@@ -291,17 +290,17 @@ class Boosting:
         return best, steps[best]
 
     def _asked(self, name: tuple[int, ...], by_row: Sequence[Vector]) -> _Step:
-        """The step of a term; what it promises is noted."""
+        """Return the step of a term; what it promises is noted."""
         step = self._step(name, by_row)
         self._promised[name] = self._worth(name, step) / CROSSING ** (len(name) - 1)
         return step
 
     def _worth(self, name: tuple[int, ...], step: _Step) -> float:
-        """The gain, less the degrees of freedom that the term does not have yet."""
+        """Return the gain, less the degrees of freedom that the term does not have yet."""
         return step.gain - max(0.0, step.freedom - self._freedom.get(name, 0.0))
 
     def _named(self, columns: tuple[int, ...]) -> tuple[int, ...]:
-        """The columns themselves, once their segments are known."""
+        """Return the columns themselves, once their segments are known."""
         self._segments[columns] = self._empty(columns).segment(self.cells.code)
         return columns
 
@@ -310,7 +309,7 @@ class Boosting:
         return Term(columns, shape, np.zeros((2, int(np.prod(shape)))))
 
     def _step(self, name: tuple[int, ...], by_row: Sequence[Vector]) -> _Step:
-        """A Newton step of all segments of a term, 2×2 each, or of their levels alone if worth more.
+        """Return a Newton step of all segments of a term, 2×2 each, or of their levels alone if worth more.
 
         ``by_row`` has a gradient in level and slope and the three numbers of the curvature, ``[n]`` each.
         """
@@ -355,7 +354,7 @@ class Boosting:
         return float(0.5 * self.base.prior * (value**2).sum())
 
     def _take_common(self) -> None:
-        """A Newton step of the level and slope of all rows, which have no prior.
+        """Return a Newton step of the level and slope of all rows, which have no prior.
 
         Segments that tell rows apart leave each of them a steeper map than the one of all, and the mean
         prediction stays at the base rate.
@@ -377,7 +376,7 @@ class Boosting:
                 return
 
     def _least_slope(self, name: tuple[int, ...]) -> float:
-        """The slope in t of the worst combination of segments, without one term."""
+        """Return the slope in t of the worst combination of segments, without one term."""
         others = sum(min(0.0, each.value[1].min()) for key, each in self.terms.items() if key != name)
         return max(0.0, float(self.base.slope * self.base.spread + self.common[1] + others))
 
@@ -399,26 +398,28 @@ def cross_validated(
     """
     cells = judged_rows(cells, JUDGED_ROWS, seed)
     loss, square, total = np.zeros(rounds + 1), np.zeros(rounds + 1), 0.0
-    for part in dealt(cells, folds, seed):
-        training = cells.thinned(part)
+    for left_out in dealt(cells, folds, seed):
+        training = cells.thinned(left_out)
         fitted = training.take(np.flatnonzero(training.total > 0))
-        if not 0 < fitted.positive.sum() < fitted.total.sum() or part.total.sum() <= 0:
+        if not 0 < fitted.positive.sum() < fitted.total.sum() or left_out.total.sum() <= 0:
             continue
         base = Base.of(fitted, strength)
         boosting = Boosting(fitted, sizes, base, monotone=monotone)
-        part = part.take(np.flatnonzero(part.total > 0))
-        z = logits(part.score)
+        left_out = left_out.take(np.flatnonzero(left_out.total > 0))
+        z = logits(left_out.score)
         first = _losses(base.slope * z + base.intercept)
-        negative = part.total - part.positive
-        total += float(part.total.sum())
+        negative = left_out.total - left_out.positive
+        total += float(left_out.total.sum())
         going, losses, gain = True, first, np.zeros_like(first)
         for number in range(rounds + 1):
             if number and going and (going := boosting.step()):
-                losses = _losses(boosting.predicted(part.code, z))
+                losses = _losses(boosting.predicted(left_out.code, z))
                 gain = first - losses
-            loss[number] += part.positive @ losses[0] + negative @ losses[1]
-            square[number] += part.positive**2 / np.maximum(part.positive_rows, 1) @ gain[0] ** 2
-            square[number] += negative**2 / np.maximum(part.rows - part.positive_rows, 1) @ gain[1] ** 2
+            loss[number] += left_out.positive @ losses[0] + negative @ losses[1]
+            square[number] += left_out.positive**2 / np.maximum(left_out.positive_rows, 1) @ gain[0] ** 2
+            square[number] += (
+                negative**2 / np.maximum(left_out.rows - left_out.positive_rows, 1) @ gain[1] ** 2
+            )
     return loss, np.sqrt(square), total
 
 

@@ -41,7 +41,7 @@ class TwoClasses(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: i
     """What classifiers of two classes around an ``estimator`` share."""
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The class of the higher probability."""
+        """Return the class of the higher probability."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
@@ -62,13 +62,13 @@ class TwoClasses(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: i
                 f" {len(np.unique(labels))} classes of type {type_of_target(labels)}",
                 remedy=mend,
             )
-        self.classes_, found = np.unique(labels, return_inverse=True)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise DataError(one, where="y", remedy=remedy)
-        return np.asarray(found)
+        return np.asarray(codes)
 
     def _set_features(self, fitted: Any) -> None:
-        """Those of the fitted estimator."""
+        """Return those of the fitted estimator."""
         for attribute in ("n_features_in_", "feature_names_in_"):
             if hasattr(fitted, attribute):
                 setattr(self, attribute, getattr(fitted, attribute))

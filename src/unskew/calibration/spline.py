@@ -12,8 +12,7 @@ from unskew.base.estimator import require_above, require_at_least
 from unskew.base.registry import register
 from unskew.calibration import sql
 from unskew.calibration.calibrator import LARGEST_LOGIT, Calibrator, inside, logits, sigmoid
-from unskew.calibration.folds import both_classes, folds_of, log_loss
-from unskew.calibration.grouping import Grouped, Vector
+from unskew.calibration.grouping import Grouped, Vector, both_classes, folds_of, log_loss
 from unskew.calibration.logistic_fit import fit_logistic
 from unskew.calibration.platt import FELL_BACK, Platt, worse_than_platt
 
@@ -171,20 +170,20 @@ class SplineBasis:
         before = np.cumsum(whole, axis=0) - whole
         return np.stack([second / 3, first / 2, at_left, before])
 
-    def _values(self, place: Vector) -> Vector:
+    def _values(self, position: Vector) -> Vector:
         """B_k at one place in each piece of the axis, ``[piece, k]`` (Cox and de Boor)."""
-        piece = np.arange(len(place))
+        piece = np.arange(len(position))
         span = piece + SLOPE_DEGREE
-        values = [np.ones(len(place))]
+        values = [np.ones(len(position))]
         for degree in range(1, SLOPE_DEGREE + 1):
-            higher = [np.zeros(len(place)) for _ in range(degree + 1)]
+            higher = [np.zeros(len(position)) for _ in range(degree + 1)]
             for j, value in enumerate(values):
                 low, high = self.knots[span + j + 1 - degree], self.knots[span + j + 1]
                 share = value / (high - low)
-                higher[j] += (high - place) * share
-                higher[j + 1] += (place - low) * share
+                higher[j] += (high - position) * share
+                higher[j + 1] += (position - low) * share
             values = higher
-        result = np.zeros((len(place), len(place) + SLOPE_DEGREE))
+        result = np.zeros((len(position), len(position) + SLOPE_DEGREE))
         for j, value in enumerate(values):
             result[piece, piece + j] = value
         return result
@@ -198,10 +197,10 @@ class SplineBasis:
         return features
 
 
-def _evaluated(coefficients: Vector, breaks: Vector, place: Vector) -> Vector:
+def _evaluated(coefficients: Vector, breaks: Vector, position: Vector) -> Vector:
     """Piecewise cubics ``[power, piece, ...]`` at places between the first break and the last."""
-    piece = np.searchsorted(breaks[1:-1], place, side="right")
-    beyond = place - breaks[piece]
+    piece = np.searchsorted(breaks[1:-1], position, side="right")
+    beyond = position - breaks[piece]
     beyond = beyond.reshape(-1, *[1] * (coefficients.ndim - 2))
     value: NDArray[np.float64] = coefficients[0].take(piece, axis=0)
     for of_power in coefficients[1:]:

@@ -25,7 +25,7 @@ BUCKETS = (int(np.float32(1.0).view(np.uint32)) >> BUCKET_SHIFT) + 1
 
 
 def edges_between(left: Vector, right: Vector) -> Vector:
-    """An edge in (left, right] for each pair of neighbours: the roundest number there is.
+    """Return an edge in (left, right] for each pair of neighbours: the roundest number there is.
 
     Hundredths first, then the shortest binary fraction, from 1/2 on that of 1 − p. Between the mean scores
     of two neighbouring cells of a sketch (spaced in the logit, split at hundredths) that is the edge of the
@@ -43,7 +43,7 @@ def edges_between(left: Vector, right: Vector) -> Vector:
 
 
 def _roundest(left: Vector, right: Vector) -> Vector:
-    """The number in (left, right] with the fewest bits, or else their middle."""
+    """Return the number in (left, right] with the fewest bits, or else their middle."""
     middle = left + (right - left) / 2
     edge = np.where(middle > left, middle, right)
     # The right neighbour with 0, 1, … bits of its fraction left: the first that fits.
@@ -98,7 +98,7 @@ class StepCalibrator(Calibrator):
 
 
 def bucket_of(score: Vector) -> NDArray[np.intp]:
-    """The bucket of each score: ascends with the score."""
+    """Return the bucket of each score: ascends with the score."""
     # −0.0 is a score too, and its sign would be a bucket far beyond the last.
     bits = np.abs(score, dtype=np.float32, casting="same_kind").view(np.uint32)
     return (bits >> np.uint32(BUCKET_SHIFT)).astype(np.intp)

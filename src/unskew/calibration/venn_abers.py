@@ -27,7 +27,7 @@ class RaisedWarning(UserWarning):
 
 
 def is_raised(calibrator: Any) -> bool:
-    """Whether a fitted calibrator is Venn-Abers, or a choice that fell on it."""
+    """Return whether a fitted calibrator is Venn-Abers, or a choice that fell on it."""
     return isinstance(getattr(calibrator, "choice_", calibrator), VennAbers)
 
 
@@ -74,8 +74,8 @@ class VennAbers(StepCalibrator):
         low = np.repeat(np.append(0.0, lower), 2)[1:]
         high = np.repeat(np.append(upper, 1.0), 2)[:-1]
         changes = (np.diff(low) != 0) | (np.diff(high) != 0)
-        kept = np.append(True, changes)
-        self.edges_, self.lower_, self.upper_ = edges[changes], low[kept], high[kept]
+        starts = np.append(True, changes)
+        self.edges_, self.lower_, self.upper_ = edges[changes], low[starts], high[starts]
         self.values_ = self.upper_ / (1 - self.lower_ + self.upper_)
 
     def interval(self, score: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

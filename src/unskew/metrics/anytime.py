@@ -91,7 +91,7 @@ def log_evidence(cells: ScoreCells, tolerance: float) -> Array:
 
 
 def evidence_terms(score: Array, rows: Array, tolerance: float) -> Array:
-    r"""What the sums of each cell add to the evidence for each alternative, ``[sum, cell, alternative]``.
+    r"""Return what each cell's sums add to the evidence of alternatives, ``[sum, cell, alternative]``.
 
     .. math::
         \log E = \sum_i \theta c_i (o_i - b) - \tfrac16 \theta^2 c_i^2 (o_i - b)^2
@@ -132,7 +132,7 @@ def evidence_terms(score: Array, rows: Array, tolerance: float) -> Array:
 
 
 def start_weight(number: NDArray[np.int64] | int) -> Array:
-    """The weight of a change that begins with the n-th period: 1/(n(n + 1)), over all n adding up to 1."""
+    """Return the weight of a change that begins with period n: 1/(n(n + 1)), over all n adding up to 1."""
     n = np.asarray(number, dtype=np.float64)
     return np.asarray(1 / (n * (n + 1)))
 
@@ -153,15 +153,15 @@ def evidence_over_time(periods: Array) -> Array:
     [0.0, 0.0, 0.0]
     """
     count = periods.shape[-2]
-    found = np.empty(periods.shape[:-1])
+    evidence = np.empty(periods.shape[:-1])
     running = np.full((*periods.shape[:-2], periods.shape[-1]), -np.inf)
     for number in range(count):
         begun = np.logaddexp(running, np.log(start_weight(number + 1)))
         running = begun + periods[..., number, :]
         whole = np.logaddexp(running, -np.log(number + 2.0))
         highest = whole.max(axis=-1, keepdims=True)
-        found[..., number] = np.log(np.exp(whole - highest) @ PRIOR) + highest[..., 0]
-    return found
+        evidence[..., number] = np.log(np.exp(whole - highest) @ PRIOR) + highest[..., 0]
+    return evidence
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def episodes(periods: Array, threshold: float) -> list[Episode]:
     >>> found.first, found.last, found.over
     (5, 7, True)
     """
-    found: list[Episode] = []
+    complete: list[Episode] = []
     start = 0
     while start < len(periods):
         here = periods[start:]
@@ -221,15 +221,15 @@ def episodes(periods: Array, threshold: float) -> list[Episode]:
             for kind in get_args(Kind)
         }
         kind = max(by_kind, key=lambda name: by_kind[name])
-        found.append(Episode(start + int(first), start + last, start + at, over, kind, by_kind[kind]))
+        complete.append(Episode(start + int(first), start + last, start + at, over, kind, by_kind[kind]))
         start += last + 1
         if not over:
             break
-    return found
+    return complete
 
 
 def smallest_factor(expected: float, threshold: float, tolerance: float) -> float:
-    r"""The least factor of a change of the level that so many expected clicks would show, in 80 % of cases.
+    r"""Return the least change of the level that so many expected clicks would show, in 80 % of cases.
 
     .. math:: n \left[(f - b)\,\theta - \theta^2 (f + 2b)/6\right]
               - 0.84 \sqrt{n f}\,(\theta - \theta^2/6) \ge \text{threshold}, \quad
@@ -260,7 +260,7 @@ def smallest_factor(expected: float, threshold: float, tolerance: float) -> floa
 
 
 def family_shares(first_seen: NDArray[np.int64]) -> Array:
-    r"""What share of α each member of a growing family gets, from the period in which it was first seen.
+    r"""Return the share of α of each member of a growing family, from the period in which it was first seen.
 
     .. math:: \frac{6}{\pi^2 b^2 \, n_b}
 

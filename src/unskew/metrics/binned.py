@@ -31,7 +31,7 @@ def ece(
     bins: int | None = None,
     rule: Rule = "paper",
 ) -> float:
-    r"""Expected calibration error over equal-width bins, of the positive class.
+    r"""Return the expected calibration error over equal-width bins, of the positive class.
 
     .. math::
         \mathrm{ECE}_M = \sum_{m=1}^{M} \frac{n_m}{n}
@@ -266,21 +266,21 @@ def smooth_ece(
             f"bandwidth must be a positive number, not {bandwidth!r}", remedy="give a number above 0"
         )
     cells = cells_of(score, outcome, weight)
-    place = logit(np.clip(cells.score, LOGIT_CLIP, 1 - LOGIT_CLIP))
+    position = logit(np.clip(cells.score, LOGIT_CLIP, 1 - LOGIT_CLIP))
     mass = cells.gap / cells.total.sum()
     if bandwidth is not None:
-        return smoothed_mass(place, mass, bandwidth)
+        return smoothed_mass(position, mass, bandwidth)
     low, high = np.log(NARROWEST), np.log(WIDEST)
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        if smoothed_mass(place, mass, float(np.exp(middle))) > np.exp(middle):
+        if smoothed_mass(position, mass, float(np.exp(middle))) > np.exp(middle):
             low = middle
         else:
             high = middle
-    return smoothed_mass(place, mass, float(np.exp((low + high) / 2)))
+    return smoothed_mass(position, mass, float(np.exp((low + high) / 2)))
 
 
-def smoothed_mass(place: Array, mass: Array, bandwidth: float) -> float:
+def smoothed_mass(logits: Array, mass: Array, bandwidth: float) -> float:
     """∫ |Σ mass · φ(t − place)| dt, on a grid of a fifth of the bandwidth.
 
     Each mass is shared between its two neighbours on the grid. That widens it by a variance of step²/6 on
@@ -288,7 +288,7 @@ def smoothed_mass(place: Array, mass: Array, bandwidth: float) -> float:
     """
     step = bandwidth / POINTS_PER_BANDWIDTH
     margin = int(np.ceil(REACH * POINTS_PER_BANDWIDTH)) + 1
-    position = (place - place[0]) / step
+    position = (logits - logits[0]) / step
     below = np.floor(position).astype(np.int64)
     upper = position - below
     size = int(below[-1]) + 2

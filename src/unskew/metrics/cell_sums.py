@@ -64,12 +64,12 @@ def added_up(code: Codes, columns: Sequence[Array | None] | Array) -> tuple[Code
         distinct, code, rows = np.unique(code, return_inverse=True, return_counts=True)
     counted = (rows[distinct] if len(rows) > len(distinct) else rows).astype(np.float64)
     sums = np.empty((len(columns), len(distinct)))
-    for place, values in enumerate(columns):
+    for row, values in enumerate(columns):
         if values is None:
-            sums[place] = counted
+            sums[row] = counted
         else:
             added = np.bincount(code, values, minlength=len(rows))
-            sums[place] = added[distinct] if len(added) > len(distinct) else added
+            sums[row] = added[distinct] if len(added) > len(distinct) else added
     return distinct, sums
 
 

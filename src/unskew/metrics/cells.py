@@ -165,8 +165,8 @@ class Cells:
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return ``key`` (its number), ``cell``, ``outcome`` and :data:`SUMS`, sorted by the first three."""
         code, sums = self._entries()
-        place, outcome = np.divmod(code, 2)
-        key, cell = np.divmod(place, self.grid.size)
+        key_and_cell, outcome = np.divmod(code, 2)
+        key, cell = np.divmod(key_and_cell, self.grid.size)
         return {"key": key, "cell": cell, "outcome": outcome, **dict(zip(SUMS, sums, strict=True))}
 
     def to_cells(self) -> Any:
@@ -183,8 +183,8 @@ class Cells:
             "rows": pa.array(np.rint(columns.pop("rows")).astype(np.int64)),
             **{name: pa.array(values) for name, values in columns.items()},
         }
-        place = (getattr(self.grid, name) for name in RESOLUTION)
-        same = {name: pa.repeat(value, len(key)) for name, value in zip(RESOLUTION, place, strict=True)}
+        resolution = (getattr(self.grid, name) for name in RESOLUTION)
+        same = {name: pa.repeat(value, len(key)) for name, value in zip(RESOLUTION, resolution, strict=True)}
         return pa.table({**named, **numbers, **same})
 
     @classmethod
@@ -316,9 +316,7 @@ class _Counter:
         self.dense = np.zeros((len(SUMS), codes)) if codes <= MOST_DENSE else None
         self.parts = cells.like(cells.keys)
 
-    def add(
-        self, cell: Codes, rows: slice, clicked: NDArray[np.bool_], values: Sequence[Array | None]
-    ) -> None:
+    def add(self, cell: Codes, rows: slice, clicked: NDArray[np.bool_], values: list[Array | None]) -> None:
         code = 2 * cell
         code += clicked
         if self.key is not None:
@@ -337,13 +335,7 @@ class _Counter:
         self.cells._append(*self.parts._entries())
 
 
-KEY_TYPES = {
-    "period": pa.string(),
-    "segment": pa.string(),
-    "value": pa.string(),
-    "fold": pa.int32(),
-    "source": pa.string(),
-}
+KEY_TYPES = {name: pa.int32() if name == "fold" else pa.string() for name in Key._fields}
 
 
 def _keys_of(table: Any) -> tuple[list[Key], Codes]:
@@ -357,19 +349,22 @@ def _keys_of(table: Any) -> tuple[list[Key], Codes]:
             encoded = encoded.combine_chunks()
         values = encoded.dictionary.to_pylist()
         known.append(
-            [*(int(each) if name == "fold" else str(each) for each in values), Key._field_defaults[name]]
+            [
+                *(int(remainder) if name == "fold" else str(remainder) for remainder in values),
+                Key._field_defaults[name],
+            ]
         )
         code = code * len(known[-1]) + encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
     distinct, number = np.unique(code, return_inverse=True)
     keys = []
-    for each in distinct.tolist():
+    for remainder in distinct.tolist():
         fields = {}
         for name, values in reversed(list(zip(names, known, strict=True))):
-            each, place = divmod(each, len(values))
-            fields[name] = values[place]
+            remainder, position = divmod(remainder, len(values))
+            fields[name] = values[position]
         keys.append(Key(**fields))
     order = sorted(range(len(keys)), key=keys.__getitem__)
-    return [keys[place] for place in order], np.argsort(order)[number]
+    return [keys[position] for position in order], np.argsort(order)[number]
 
 
 def _numbers(table: Any, name: str, where: str, *, whole: bool = False) -> Array:

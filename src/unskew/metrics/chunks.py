@@ -33,11 +33,6 @@ class ScoreChunk(NamedTuple):
     clicked: NDArray[np.bool_]
     weight: NDArray[np.float64] | None
 
-    @property
-    def total(self) -> float:
-        """Σw; the rows, without weights."""
-        return float(len(self.score) if self.weight is None else self.weight.sum())
-
 
 def chunks(
     score: Any, outcome: Any, weight: Any = None, *, first_row: int = 0, names: Names = DEFAULT_NAMES

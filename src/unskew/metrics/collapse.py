@@ -60,10 +60,10 @@ REMEDIES: dict[Reason, str] = {
 """What to do about it where there is something to learn."""
 
 
-def collapse_message(of: str, network: str, reason: Reason, seeds: int, total: int) -> str:
-    """What became of a network, and the remedy, in a sentence or two."""
+def collapse_message(model: str, network: str, reason: Reason, seeds: int, total: int) -> str:
+    """Return what became of a network, and the remedy, in a sentence or two."""
     return (
-        f"{of}: the network '{network}' learned nothing in {seeds} of {total}"
+        f"{model}: the network '{network}' learned nothing in {seeds} of {total}"
         f" {'seed' if total == 1 else 'seeds'}: {REASONS[reason]}."
         f" If there is something to learn, {REMEDIES[reason]}."
     )
@@ -76,18 +76,20 @@ def counts(collapsed: Iterable[Collapsed], members: int = 1) -> list[tuple[str, 
     the others learned.
     """
     reasons: dict[tuple[str, int], list[Reason]] = {}
-    for each in collapsed:
-        reasons.setdefault((each.network.partition(", ")[0], each.seed), []).append(each.reason)
-    found = Counter(
+    for network_seed in collapsed:
+        reasons.setdefault((network_seed.network.partition(", ")[0], network_seed.seed), []).append(
+            network_seed.reason
+        )
+    counted = Counter(
         (network, max(of, key=of.count)) for (network, _), of in reasons.items() if 2 * len(of) > members
     )
-    return [(network, reason, seeds) for (network, reason), seeds in found.items()]
+    return [(network, reason, seeds) for (network, reason), seeds in counted.items()]
 
 
-def warn_of_collapse(of: str, collapsed: Sequence[Collapsed], total: int, members: int = 1) -> None:
+def warn_of_collapse(model: str, collapsed: Sequence[Collapsed], total: int, members: int = 1) -> None:
     """One warning for each network that learned nothing in some of the seeds, and why."""
     for network, reason, seeds in counts(collapsed, members):
-        warnings.warn(collapse_message(of, network, reason, seeds, total), CollapseWarning, stacklevel=3)
+        warnings.warn(collapse_message(model, network, reason, seeds, total), CollapseWarning, stacklevel=3)
 
 
 class Learned(NamedTuple):
@@ -199,7 +201,7 @@ def _judged(z: Array, weight: Array, square: Array, spread: float) -> Learned:
 
 
 def _level(z: Array, weight: Array, positives: float) -> float:
-    """The c with Σ w·σ(z + c) = Σ w·o."""
+    """Return the c with Σ w·σ(z + c) = Σ w·o."""
     # Here, since few ask: it takes a while to load.
     from scipy.optimize import brentq
 

@@ -56,7 +56,7 @@ def interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    r"""A bootstrap interval for a metric.
+    r"""Return a bootstrap interval for a metric.
 
     .. math::
         \text{means: } \left[q_{\alpha/2}(\theta^*),\ q_{1-\alpha/2}(\theta^*)\right], \qquad
@@ -101,8 +101,8 @@ def interval(
     require_share("level", level, "0.95")
     require_range("resamples", resamples, 1, MOST_RESAMPLES, f"for example {DEFAULT_RESAMPLES}")
     if not isinstance(score, CalibrationSketch):
-        kept = bins if metric == "ece" and bins is not None else DEFAULT_BINS
-        score, outcome, weight = CalibrationSketch.of(score, outcome, weight, bins=kept), None, None
+        wanted_bins = bins if metric == "ece" and bins is not None else DEFAULT_BINS
+        score, outcome, weight = CalibrationSketch.of(score, outcome, weight, bins=wanted_bins), None, None
     cells = cells_of(score, outcome, weight)
     generator = np.random.default_rng(as_seed(seed))
     tails = ((1 - level) / 2, (1 + level) / 2)
@@ -129,7 +129,7 @@ class _BinErrors:
 
 
 def _loss_of_groups(cells: ScoreCells, metric: str) -> Array:
-    """What a row adds to a metric that is a mean over rows, ``[cell, outcome]``, at the cell's mean score."""
+    """Return what a row adds to a mean over rows, ``[cell, outcome]``, at the cell's mean score."""
     p = cells.score
     if metric == "nll":
         loss = [-np.log(np.maximum(q, LIKELIHOOD_FLOOR)) for q in (1 - p, p)]
@@ -242,11 +242,11 @@ def _absolute_interval(
     seen = float(share @ np.abs(error))
 
     def too_small(error: Array, tail: float) -> bool:
-        """Whether these errors and their noise stay below what was seen in more than ``tail`` of draws."""
+        """Return whether errors and noise stay below what was seen in more than ``tail`` of draws."""
         return float(np.mean(np.abs(noise + error) @ share < seen)) > tail
 
     def explained(pattern: Array, tail: float) -> float:
-        """The Σ w|λ · pattern| whose quantile is what was seen."""
+        """Return the Σ w|λ · pattern| whose quantile is what was seen."""
         size = float(share @ np.abs(pattern))
         if size == 0 or not too_small(np.zeros_like(pattern), tail):
             return 0.0
@@ -354,14 +354,14 @@ def drawn_noise(
     variance, third = bin_sums(step**2 * count, index), bin_sums(step**3 * count, index)
     skewed = third**2 * FEW_ROWS >= variance**3
     noise = generator.standard_normal((draws, len(variance))) * np.sqrt(np.where(skewed, 0.0, variance))
-    place = occupied_bin(index)
-    few = skewed[place]
+    bin_of_cell = occupied_bin(index)
+    few = skewed[bin_of_cell]
     if not few.any():
         return noise
     # Weights can make more rows of a row than a whole number holds.
     size, chance, move = np.minimum(rows[few], MOST_ROWS).astype(np.int64), rate[few], step[few]
     for start in range(0, draws, BATCH):
-        part = slice(start, min(start + BATCH, draws))
-        drawn = generator.binomial(size, chance, size=(part.stop - start, len(size))) - size * chance
-        noise[part, skewed] = bin_sums(drawn * move, place[few])
+        rows_of_batch = slice(start, min(start + BATCH, draws))
+        drawn = generator.binomial(size, chance, size=(rows_of_batch.stop - start, len(size))) - size * chance
+        noise[rows_of_batch, skewed] = bin_sums(drawn * move, bin_of_cell[few])
     return noise

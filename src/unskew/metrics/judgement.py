@@ -157,7 +157,7 @@ def judge_weights(
     """
     error = detected_error(tolerance)
     limits = {"tolerance": tolerance, "significance": significance, "error": error}
-    found = power(sketch, **limits)
+    chance_to_find = power(sketch, **limits)
     beyond = beyond_tolerance(sketch, tolerance)
     both = 0.0 < sketch.positives < sketch.total
     chance = auc_beyond_chance(sketch, significance=significance) if both else None
@@ -166,7 +166,7 @@ def judge_weights(
         level, reason = "bad", "infinite weight"
     elif beyond < significance and not surely_within(sketch, tolerance):
         level, reason = "bad", "off"
-    elif found < LEAST_POWER or chance is None:
+    elif chance_to_find < LEAST_POWER or chance is None:
         level, reason = "undecided", "too few rows"
     elif not chance.beyond:
         level, reason = "undecided", "not beyond chance"
@@ -178,21 +178,23 @@ def judge_weights(
         wce_debiased=wce(sketch, debiased=True),
         p_beyond_tolerance=beyond,
         error=error,
-        power=found,
-        rows_needed=sketch.rows if found >= LEAST_POWER else rows_needed(sketch, **limits, least=LEAST_POWER),
+        power=chance_to_find,
+        rows_needed=sketch.rows
+        if chance_to_find >= LEAST_POWER
+        else rows_needed(sketch, **limits, least=LEAST_POWER),
         chance=chance,
     )
 
 
 def may_be_honest(sketch: CalibrationSketch, *, tolerance: float, significance: float) -> bool:
-    """Whether nothing shows the weights to be off: :func:`judge_weights` is good or undecided."""
+    """Return whether nothing shows the weights to be off: :func:`judge_weights` is good or undecided."""
     if has_infinite_weight(sketch):
         return False
     return beyond_tolerance(sketch, tolerance) >= significance or surely_within(sketch, tolerance)
 
 
 def detected_error(tolerance: float) -> float:
-    """The factor of an error of the weights that must be found before they are called honest."""
+    """Return the factor of an error of the weights that must be found before they are called honest."""
     return max(DETECTED_ERROR, 1.0 + TOLERANCES_DETECTED * tolerance)
 
 
@@ -216,14 +218,14 @@ def judge_mean(
     """
     critical = float(ndtri(1 - significance / 2))
     room = 1 - 1 / detected_error(tolerance) - tolerance
-    found = 1.0 if error == 0 else float(ndtr(room / error - critical))
+    chance_to_find = 1.0 if error == 0 else float(ndtr(room / error - critical))
     needed = math.ceil(rows * ((critical + float(ndtri(LEAST_POWER))) * error / room) ** 2)
-    enough = found >= LEAST_POWER
+    enough = chance_to_find >= LEAST_POWER
     level: Level = "good" if enough else "undecided"
     reason = "honest" if enough else "too few rows"
     if max(abs(ratio - 1) - tolerance, 0.0) > critical * error:
         level, reason = "bad", "off"
-    return MeanJudgement(level, reason, found, max(needed, rows) if enough else needed)
+    return MeanJudgement(level, reason, chance_to_find, max(needed, rows) if enough else needed)
 
 
 def judge_weight_change(before: Interval, after: Interval) -> Judgement:
@@ -240,7 +242,7 @@ def judge_weight_change(before: Interval, after: Interval) -> Judgement:
 
 
 def judge_clip(clipped_mass: float | None) -> Judgement:
-    """Does the clip decide, or do the propensities? By the share of Σ 1/p that it takes.
+    """Judge whether the clip decides, or the propensities do, by the share of Σ 1/p that it takes.
 
     Examples
     --------
@@ -252,7 +254,7 @@ def judge_clip(clipped_mass: float | None) -> Judgement:
 
 
 def tells_apart(auc: float | None, chance: float | None = None) -> bool:
-    """Whether propensities put clicked pairs first, by more than a trifle and than ``chance`` would."""
+    """Return whether propensities put clicked pairs first, by more than a trifle and than ``chance``."""
     return auc is not None and auc > PREDICTABLE_AUC and not (chance is not None and auc <= chance)
 
 
@@ -273,13 +275,15 @@ def judge_level(low: float | None, high: float | None, *, tolerance: float = LEV
 
 
 def is_clear(deviation: float, error: float) -> bool:
-    """Whether a deviation is beyond its noise, of this standard error."""
+    """Return whether a deviation is beyond its noise, of this standard error."""
     return abs(deviation) > CLEAR_ERRORS * error
 
 
 def is_significant(p_holm: float | None, *, users: Mapping[str, Any] | None = None, of_users: bool) -> bool:
-    """Whether a difference earns its mark: beyond the noise of training (p over seeds, corrected) *and*, if
-    it was measured on test users, beyond theirs (the interval ``users`` excludes 0).
+    """Return whether a difference earns its mark.
+
+    It must be beyond the noise of training (p over seeds, corrected) *and*, if it was measured on test users,
+    beyond theirs (the interval ``users`` excludes 0).
 
     Examples
     --------
@@ -293,18 +297,18 @@ def is_significant(p_holm: float | None, *, users: Mapping[str, Any] | None = No
 
 
 def excludes_zero(interval: Mapping[str, Any] | None) -> bool:
-    """Whether an interval of a difference is on one side of 0."""
+    """Return whether an interval of a difference is on one side of 0."""
     low, high = (None, None) if interval is None else (interval["low"], interval["high"])
     return low is not None and high is not None and (low > 0 or high < 0)
 
 
-def differs(found: Mapping[str, Any]) -> bool:
+def differs(comparison: Mapping[str, Any]) -> bool:
     """Return whether a comparison of ``metrics.json`` is beyond the noise of test users and training."""
-    p_value = found.get("p_holm", found.get("p_value"))
+    p_value = comparison.get("p_holm", comparison.get("p_value"))
     return is_significant(p_value, of_users=False)
 
 
-def judge_difference(name: str, found: Mapping[str, Any]) -> Judgement:
+def judge_difference(name: str, comparison: Mapping[str, Any]) -> Judgement:
     """Is a model better or worse in a metric, beyond noise? From a comparison of ``metrics.json``.
 
     Examples
@@ -313,15 +317,15 @@ def judge_difference(name: str, found: Mapping[str, Any]) -> Judgement:
     >>> [judge_difference(name, fallen).reason for name in ("nll", "auc")], judge_difference("auc", {}).reason
     (['better', 'worse'], 'within noise')
     """
-    difference = found.get("difference")
+    difference = comparison.get("difference")
     gain = 0.0 if difference is None else metric(name).gain(float(difference))
-    if not differs(found) or not gain:
+    if not differs(comparison) or not gain:
         return Judgement("undecided", "within noise")
     return Judgement("good", "better") if gain > 0 else Judgement("bad", "worse")
 
 
 def judge_change(differences: Sequence[Judgement]) -> Judgement:
-    """What several differences amount to: better or worse on more of them."""
+    """Return what several differences amount to: better or worse on more of them."""
     better, worse = (sum(each.reason == word for each in differences) for word in ("better", "worse"))
     if better == worse:
         return Judgement("undecided", "within noise")
@@ -357,5 +361,5 @@ def is_off(q_value: float | None, deviation: float, *, tolerance: float, signifi
 
 
 def most_collapsed(seeds: int, total: int) -> bool:
-    """Whether a network learned nothing in most of its seeds, so that what it predicts says nothing."""
+    """Return whether a network learned nothing in most of its seeds: then its predictions say nothing."""
     return 2 * seeds > total

@@ -160,15 +160,15 @@ def auc_beyond_chance(
     """
     require_share("significance", significance, "0.01")
     cells = cells_of(score, outcome, weight)
-    found = float(auc_of_groups(cells.weight))
+    value = float(auc_of_groups(cells.weight))
     share = cells.total / cells.total.sum()
     rank = np.cumsum(share) - share / 2
     effective = cells.weight.sum(axis=0) ** 2 / cells.square_sum.sum(axis=0)
     rows = float(effective.sum())
     variance = rows / (rows - 1) * float((1 / effective).sum()) * float(share @ (rank - 0.5) ** 2)
     error = float(np.sqrt(variance))
-    p_value = float(ndtr((0.5 - found) / error)) if error > 0 else 1.0
-    return ChanceTest(found, error, p_value, p_value < significance)
+    p_value = float(ndtr((0.5 - value) / error)) if error > 0 else 1.0
+    return ChanceTest(value, error, p_value, p_value < significance)
 
 
 def auc_of_groups(weight: NDArray[np.float64]) -> NDArray[np.float64]:

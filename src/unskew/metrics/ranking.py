@@ -34,7 +34,7 @@ class UserRanking:
     values: Mapping[str, NDArray[np.float64]]
 
     def mean(self) -> dict[str, float]:
-        """The average over users of each metric."""
+        """Return the average over users of each metric."""
         return {name: float(value.mean()) for name, value in self.values.items()}
 
 
@@ -84,14 +84,14 @@ class _Users:
         return cls(ids=unique, code=code, size=np.bincount(code), positives=positives), relevant
 
     def with_positive(self) -> NDArray[np.int64]:
-        kept = np.flatnonzero(self.positives)
-        if len(kept) == 0:
+        ranked = np.flatnonzero(self.positives)
+        if len(ranked) == 0:
             raise DataError(
                 "no user has a positive outcome, so no ranking can be judged",
                 where="column 'outcome'",
                 remedy="evaluate on a test set with at least one conversion",
             )
-        return kept
+        return ranked
 
 
 def user_ranking(
@@ -118,22 +118,24 @@ def user_ranking(
     users, relevant = _Users.of(user, outcome)
     value = _scores(score, len(relevant))
     cutoffs = _cutoffs(ks)
-    kept = users.with_positive()
+    ranked = users.with_positive()
     tie_break = np.random.default_rng(seed).permutation(len(relevant))
     order = np.lexsort((tie_break, -value, users.code))
     start = np.cumsum(users.size) - users.size
     code = users.code[order]
-    place = np.arange(len(order)) - start[code]
-    found = relevant[order] == 1
-    code, place = code[found], place[found]
-    gain = 1.0 / np.log2(place + 2.0)
+    rank = np.arange(len(order)) - start[code]
+    relevant_row = relevant[order] == 1
+    code, rank = code[relevant_row], rank[relevant_row]
+    gain = 1.0 / np.log2(rank + 2.0)
     hits: dict[int, NDArray[np.float64]] = {}
     dcg: dict[int, NDArray[np.float64]] = {}
     for k in cutoffs:
-        top = place < k
-        hits[k] = np.bincount(code[top], minlength=len(users.ids))[kept].astype(np.float64)
-        dcg[k] = np.bincount(code[top], weights=gain[top], minlength=len(users.ids))[kept].astype(np.float64)
-    return UserRanking(user=users.ids[kept], values=_metrics(hits, dcg, users.positives[kept]))
+        top = rank < k
+        hits[k] = np.bincount(code[top], minlength=len(users.ids))[ranked].astype(np.float64)
+        dcg[k] = np.bincount(code[top], weights=gain[top], minlength=len(users.ids))[ranked].astype(
+            np.float64
+        )
+    return UserRanking(user=users.ids[ranked], values=_metrics(hits, dcg, users.positives[ranked]))
 
 
 def ranking_metrics(
@@ -173,7 +175,7 @@ def ranking_metrics(
 
 
 def ranking_rails(*, user: Any, outcome: Any, ks: Sequence[int] = DEFAULT_KS) -> dict[Rail, dict[str, float]]:
-    r"""What a random and a perfect ranking reach on these rows: the rails beside every ranking metric.
+    r"""Return what a random and a perfect ranking reach on these rows: the rails beside every ranking metric.
 
     .. math::
         E[rel_k] = \frac{n_+}{n_u}, \qquad
@@ -191,8 +193,8 @@ def ranking_rails(*, user: Any, outcome: Any, ks: Sequence[int] = DEFAULT_KS) ->
     """
     users, _ = _Users.of(user, outcome)
     cutoffs = _cutoffs(ks)
-    kept = users.with_positive()
-    size, positives = users.size[kept], users.positives[kept]
+    ranked = users.with_positive()
+    size, positives = users.size[ranked], users.positives[ranked]
     rate = positives / size
     ideal = {k: _ideal_dcg(np.minimum(k, positives)) for k in cutoffs}
     random = _metrics(
@@ -201,7 +203,7 @@ def ranking_rails(*, user: Any, outcome: Any, ks: Sequence[int] = DEFAULT_KS) ->
         positives,
     )
     oracle = _metrics({k: np.minimum(k, positives).astype(np.float64) for k in cutoffs}, ideal, positives)
-    ids = users.ids[kept]
+    ids = users.ids[ranked]
     return {"random": UserRanking(ids, random).mean(), "oracle": UserRanking(ids, oracle).mean()}
 
 
@@ -220,12 +222,12 @@ def user_auc(*, user: Any, outcome: Any, score: Any) -> float:
     >>> user_auc(user=[0, 0, 1, 1, 1], outcome=[1, 0, 1, 0, 0], score=[0.8, 0.2, 0.5, 0.5, 0.9])
     0.625
     """
-    _, each = user_aucs(user=user, outcome=outcome, score=score)
-    return float(each.mean()) if len(each) else float("nan")
+    _, by_user = user_aucs(user=user, outcome=outcome, score=score)
+    return float(by_user.mean()) if len(by_user) else float("nan")
 
 
 def user_aucs(*, user: Any, outcome: Any, score: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """The users with both classes, sorted, and the AUC of each: what :func:`user_auc` is the mean of."""
+    """Return the users with both classes, sorted, and each one's AUC; :func:`user_auc` is their mean."""
     users, relevant = _Users.of(user, outcome)
     value = _scores(score, len(relevant))
     positives, negatives = users.positives, users.size - users.positives
@@ -256,7 +258,7 @@ def _metrics(
 
 
 def _ideal_dcg(places: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The DCG of a ranking whose first ``places`` rows are all positive."""
+    """Return the DCG of a ranking whose first ``places`` rows are all positive."""
     discount = 1.0 / np.log2(np.arange(places.max()) + 2.0)
     return np.concatenate([[0.0], np.cumsum(discount)])[places]
 

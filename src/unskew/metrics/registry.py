@@ -72,7 +72,7 @@ class Metric:
         return self.head or self.label
 
     def text(self, value: float | None) -> str:
-        """A value as tables show it.
+        """Return a value as tables show it.
 
         Examples
         --------
@@ -88,13 +88,13 @@ class Metric:
         return f"{100 * value:,.2f} %" if self.percent else f"{value:,.{self.decimals_of(value)}f}"
 
     def decimals_of(self, value: float) -> int:
-        """As it is written, and three digits of what is small: a rate of clicks of 0.1 % makes it so."""
+        """Return the decimals to write: at least three digits of what is small, as a rate of 0.1 %."""
         if self.decimals < SIGNIFICANT or not 0.0 < abs(value) < 1.0:
             return self.decimals
         return max(self.decimals, min(SIGNIFICANT - 1 - math.floor(math.log10(abs(value))), MOST_DECIMALS))
 
     def compared_by(self, values: Floats) -> Floats:
-        """What two models are compared by: the values, or their distance from 1 where 1 is the goal.
+        """Return what two models are compared by: the values, or their distance from 1 where 1 is the goal.
 
         Examples
         --------
@@ -104,7 +104,7 @@ class Metric:
         return np.abs(values - 1.0) if self.goal == "one" else values
 
     def gain(self, difference: float) -> float:
-        """A difference of what models are compared by, with the sign that makes more better.
+        """Return a difference of what models are compared by, with the sign that makes more better.
 
         Examples
         --------
@@ -114,14 +114,14 @@ class Metric:
         return difference if self.goal == "higher" else -difference
 
     def rails(self, measured: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
-        """What a random and a perfect order reach, as constants or as measured (``metrics.json``)."""
+        """Return what a random and a perfect order reach, as constants or as measured (``metrics.json``)."""
         if self.random is not None:
             return {"random": self.random, "oracle": self.oracle}
         return {name: of.get(self.name) for name, of in measured.items()}
 
     @property
     def advice(self) -> str:
-        """What is good, where more is not."""
+        """Return what is good, where more is not."""
         return {"lower": "lower is better", "one": "1 is right"}.get(self.goal, "")
 
 
@@ -252,7 +252,7 @@ EVALUATED_METRICS = tuple(
 
 
 def metric(name: str) -> Metric:
-    """A metric of a conversion model by its name; one without an entry is called by its name.
+    """Return a metric of a conversion model by its name; one without an entry is called by its name.
 
     Examples
     --------
@@ -260,11 +260,11 @@ def metric(name: str) -> Metric:
     ('NDCG@10', 'one', 'Best_epoch')
     """
     kind, at, cutoff = name.partition("@")
-    found = CONVERSION_METRICS.get(kind) or Metric(kind, kind.capitalize(), "higher", "")
-    return replace(found, name=name, label=f"{found.label}{at}{cutoff}") if at else found
+    known = CONVERSION_METRICS.get(kind) or Metric(kind, kind.capitalize(), "higher", "")
+    return replace(known, name=name, label=f"{known.label}{at}{cutoff}") if at else known
 
 
 def shown_metrics(methods: Mapping[str, Mapping[str, object]]) -> list[str]:
-    """Of metrics by method, those that plots and sentences show: the known ones, or else all."""
+    """Return that of metrics by method, those that plots and sentences show: the known ones, or else all."""
     present = list(dict.fromkeys(name for of_method in methods.values() for name in of_method))
     return [name for name in SHOWN_METRICS if name in present] or present

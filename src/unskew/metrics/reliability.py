@@ -72,8 +72,8 @@ def reliability_curve(
     (array([0. , 0.5]), array([2, 2]))
     """
     require_share("level", level, "0.95")
-    kept = isinstance(score, CalibrationSketch) and spacing == "width"
-    wanted = DEFAULT_CURVE_BINS if bins is None and not kept else bins
+    own_bins = isinstance(score, CalibrationSketch) and spacing == "width"
+    wanted = DEFAULT_CURVE_BINS if bins is None and not own_bins else bins
     cells = cells_of(score, outcome, weight, bins=wanted)
     index = cells.bin_index(bins=wanted, spacing=spacing, rule=rule)
     total = bin_sums(cells.total, index)
@@ -142,7 +142,7 @@ class Promise(NamedTuple):
 
 
 def promise(sketch: CalibrationSketch, *, level: float = 0.95) -> Promise:
-    r"""The sum of the scores, the sum of the outcomes, and the interval that chance leaves to the latter.
+    r"""Return the sums of scores and of outcomes, and the interval that chance leaves to the latter.
 
     .. math:: \sum_i w_i \hat p_i, \qquad \sum_i w_i o_i, \qquad
               W \cdot \mathrm{Wilson}\Bigl(\tfrac{1}{W} \sum_i w_i o_i\Bigr), \quad W = \sum_i w_i
@@ -173,7 +173,7 @@ def promise(sketch: CalibrationSketch, *, level: float = 0.95) -> Promise:
 def counted_promise(
     promised: float, came: float, total: float, *, rows: float | None = None, level: float = 0.95
 ) -> Promise:
-    """The same of sums that are known: of scores, of outcomes, of weights; ``rows`` are effective ones."""
+    """Return the same from sums of scores, of outcomes and of weights; ``rows`` are effective ones."""
     require_share("level", level, "0.95")
     rate = np.array([came / total])
     low, high = wilson(rate, np.array([total if rows is None else rows]), level)

@@ -88,7 +88,7 @@ class ScoreCells:
         return np.asarray(self.positive - both(self.score_sum))
 
     def row_weight(self, rate: Array | None = None) -> Array:
-        r"""The weight ω of one of as many equal rows as make the same noise: (1 − r)·w₁ + r·w₀.
+        r"""Return the weight ω of one of as many equal rows as make the same noise: (1 − r)·w₁ + r·w₀.
 
         A unit of weight of rate r adds the variance r(1 − r)²·w₁ + (1 − r)r²·w₀ = r(1 − r)·ω: what clicks
         add depends on *their* weights, and what the other rows add on theirs. Pooling both would inflate
@@ -104,7 +104,7 @@ class ScoreCells:
         return np.asarray(self.total / self.row_weight())
 
     def equal_rows(self, rate: Array | None = None) -> tuple[Array, Array]:
-        """A whole number n of equal rows for each cell, and the weight s of each that keeps the noise.
+        """Return a whole number n of equal rows for each cell, and the weight s of each that keeps the noise.
 
         n is Σw/ω, rounded, and n·s² = Σw·ω: draws of n outcomes have the variance that the cell's have.
         """
@@ -128,14 +128,14 @@ class ScoreCells:
         return np.asarray(self.total * self.row_weight() * self.score * (1.0 - self.score))
 
     def take(self, which: NDArray[np.bool_]) -> ScoreCells:
-        """Some of the cells."""
+        """Return some of the cells."""
         taken = {name: v[which] for name, v in vars(self).items() if name in _OF_CELLS and v is not None}
         return replace(self, **taken)
 
     def bin_index(
         self, *, bins: int | None, spacing: Spacing = "width", rule: Rule = "paper"
     ) -> NDArray[np.int64]:
-        """The bin of each cell, not decreasing; a cell is never split."""
+        """Return the bin of each cell, not decreasing; a cell is never split."""
         require_choice("spacing", spacing, get_args(Spacing))
         if spacing == "width":
             return self._width_index(bins, rule)
@@ -208,19 +208,19 @@ def cells_of(
 
 
 def require_rows(total: float) -> None:
-    """An error unless there is something to measure."""
+    """Raise an error unless there is something to measure."""
     if not total > 0:
         raise DataError("there are no rows with a positive weight", remedy="give at least one row")
 
 
 def bin_sums(values: Array, index: NDArray[np.int64]) -> Array:
-    """Sums of values ``[..., cell]`` over the occupied bins, in order: ``[..., bin]``."""
+    """Return sums of values ``[..., cell]`` over the occupied bins, in order: ``[..., bin]``."""
     starts = np.flatnonzero(np.diff(index, prepend=-1))
     return np.asarray(np.add.reduceat(values, starts, axis=-1))
 
 
 def occupied_bin(index: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The number of each cell's bin among the occupied ones: where its entry is in :func:`bin_sums`."""
+    """Return the number of each cell's bin among the occupied ones: its place in :func:`bin_sums`."""
     return np.cumsum(np.diff(index, prepend=index[:1]) > 0, dtype=np.int64)
 
 
@@ -250,11 +250,12 @@ def _of_sums(score: Array, sums: CellSums) -> ScoreCells:
 def exact_cells(score: Any, outcome: Any, weight: Any = None, names: Names = DEFAULT_NAMES) -> ScoreCells:
     """Return cells of arrays, one for each distinct score."""
     parts = list(chunks(score, outcome, weight, names=names))
-    require_rows(sum(part.total for part in parts))
+    require_rows(float(len(parts)))
     p, clicked = (np.concatenate(column) for column in zip(*(part[:2] for part in parts), strict=True))
     w = None if weight is None else np.concatenate([part[2] for part in parts])
     if w is not None:
         p, clicked, w = p[w > 0], clicked[w > 0], w[w > 0]
+    require_rows(float(len(p)))
     # −0.0 becomes 0.0: one score with two signs would be an edge that bits cannot place.
     unique, cell = np.unique(p + 0.0, return_inverse=True)
     return _of_sums(unique, CellSums(*tabled(cell, ScoreChunk(p, clicked, w), len(unique))))

@@ -131,7 +131,7 @@ class CalibrationSketch:
         return self.copy().merge(other)
 
     def copy(self) -> CalibrationSketch:
-        """A sketch of the same rows."""
+        """Return a sketch of the same rows."""
         return CalibrationSketch(bins=self.bins, mantissa_bits=self.mantissa_bits).merge(self)
 
     @property

@@ -65,18 +65,18 @@ class SketchGrid:
         return ids(score, edges=self.edges, bins=self.bins, shift=self.shift, base=self.base)
 
     def bin_of_id(self, rule: Rule) -> NDArray[np.int64]:
-        """The equal-width bin of every id under a rule."""
+        """Return the equal-width bin of every id under a rule."""
         return self.right_bin if check_rule(rule) == "paper" else self.left_bin
 
 
 def check_rule(rule: str) -> Rule:
-    """The rule, or an error."""
+    """Return the rule, or an error."""
     require_choice("rule", rule, get_args(Rule))
     return rule  # type: ignore[return-value]
 
 
 def check_bins(bins: Any) -> int:
-    """The number of bins, or an error."""
+    """Return the number of bins, or an error."""
     require_whole(1, MOST_BINS, bins=bins)
     return int(bins)
 
@@ -98,7 +98,7 @@ def _coarser(fine: SketchGrid, coarse: SketchGrid) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=16)
 def grid(bins: int, mantissa_bits: int) -> SketchGrid:
-    """The grid for a number of bins and of mantissa bits."""
+    """Return the grid for a number of bins and of mantissa bits."""
     bins = check_bins(bins)
     require_whole(0, MOST_MANTISSA_BITS, mantissa_bits=mantissa_bits)
     shift = _MANTISSA - mantissa_bits
@@ -125,12 +125,12 @@ def grid(bins: int, mantissa_bits: int) -> SketchGrid:
 
 
 def half_cell(shift: int, base: int) -> int:
-    """The cell of the score 1/2, the middle one."""
+    """Return the cell of the score 1/2, the middle one."""
     return ((_EXPONENT_BIAS - 1) << (_MANTISSA - shift)) - base
 
 
 def width_bin(score: NDArray[np.float64], *, bins: int, rule: Rule) -> NDArray[np.int64]:
-    """The equal-width bin of each score under a rule."""
+    """Return the equal-width bin of each score under a rule."""
     edges = bin_edges(bins)
     below = np.minimum((score * bins).astype(np.int64), bins - 1)
     low, high = edges[below], edges[below + 1]
@@ -142,7 +142,7 @@ def width_bin(score: NDArray[np.float64], *, bins: int, rule: Rule) -> NDArray[n
 def ids(
     score: NDArray[np.float64], *, edges: NDArray[np.float64], bins: int, shift: int, base: int
 ) -> NDArray[np.int64]:
-    """The id of each score."""
+    """Return the id of each score."""
     tail = np.minimum(score, 1.0 - score)
     cell = np.where(tail > 0, np.maximum((tail.view(np.int64) >> shift) - base, 1), 0)
     cell = np.where(score > 0.5, 2 * half_cell(shift, base) - cell, cell)

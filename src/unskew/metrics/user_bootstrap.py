@@ -68,7 +68,7 @@ class UserBootstrap:
         return cls(user=ids, code=code, group=_dealt(len(ids)))
 
     def by_user(self, of_row: Any) -> Floats:
-        """Sums over the rows of each user."""
+        """Return sums over the rows of each user."""
         sums = np.bincount(self.code, weights=of_row, minlength=len(self.user))
         return sums.astype(np.float64)
 
@@ -79,7 +79,7 @@ class UserBootstrap:
         return line
 
     def ratios(self, top: Floats, bottom: Floats) -> Floats:
-        """The metric on every resample ``[lines, RESAMPLES]``, from lines of sums by user."""
+        """Return the metric on every resample ``[lines, RESAMPLES]``, from lines of sums by user."""
         groups = int(self.group.max()) + 1
         if groups < 2:
             # Nothing tells how far one user differs from others.
@@ -98,7 +98,7 @@ class UserBootstrap:
 def auc_by_user(
     *, code: NDArray[np.int64], users: int, outcome: Any, score: Any, value: float
 ) -> tuple[Floats, Floats]:
-    r"""The pooled AUC as a ratio of sums by user, exact to first order in how often users are counted.
+    r"""Return the pooled AUC as a ratio of sums by user, exact to first order in how often users are counted.
 
     .. math::
         \psi_u = \frac{1}{P} \sum_{i \in u: o_i = 1} \bigl(F_0(s_i) - A\bigr)
@@ -115,16 +115,16 @@ def auc_by_user(
     below = np.bincount(rows[~positive], minlength=len(level)).astype(np.float64)
     share_below = (np.cumsum(below) - below / 2.0) / below.sum()
     share_above = 1.0 - (np.cumsum(above) - above / 2.0) / above.sum()
-    part = np.where(
+    of_row = np.where(
         positive, (share_below[rows] - value) / above.sum(), (share_above[rows] - value) / below.sum()
     )
-    influence = np.bincount(code, weights=part, minlength=users).astype(np.float64)
-    each = np.full(users, 1.0 / users)
-    return influence + value * each, each
+    influence = np.bincount(code, weights=of_row, minlength=users).astype(np.float64)
+    share = np.full(users, 1.0 / users)
+    return influence + value * share, share
 
 
 def user_interval(value: float, resampled: Any, *, level: float = DEFAULT_LEVEL) -> UserInterval:
-    r"""An interval over test users, from the same number on resamples of them.
+    r"""Return an interval over test users, from the same number on resamples of them.
 
     .. math::
         x \pm z_{(1+level)/2} \; s_b, \qquad s_b^2 = \mathrm{Var}_b(x_b)
@@ -201,7 +201,7 @@ class PairedUsers:
 
     @property
     def standard_error(self) -> float:
-        """Of the advantage."""
+        """Return that of the advantage."""
         return self.sigma / math.sqrt(self.users)
 
     @property
@@ -214,7 +214,7 @@ class PairedUsers:
 
 
 def require_paired(metric: str) -> None:
-    """An error for a metric that users cannot be paired by."""
+    """Raise an error for a metric that users cannot be paired by."""
     kind, _, k = metric.partition("@")
     if metric not in ("nll", "auc") and (kind not in ("dcg", "hits") or not k.isdigit() or int(k) < 1):
         raise ParameterError(
@@ -223,7 +223,7 @@ def require_paired(metric: str) -> None:
 
 
 def paired_users(metric: str, *, user: Any, outcome: Any, first: Any, second: Any) -> PairedUsers:
-    """The advantage of the first model over the second on the same rows, by user.
+    """Return the advantage of the first model over the second on the same rows, by user.
 
     The metrics are those of :func:`unskew.evaluate`: ``nll`` over rows, the pooled ``auc`` (to first order,
     by DeLong's components), ``dcg@K`` and ``hits@K`` over users with a conversion, ties broken in one order.
@@ -264,7 +264,7 @@ def paired_users(metric: str, *, user: Any, outcome: Any, first: Any, second: An
 
 
 def _sums(metric: str, users: UserBootstrap, label: Floats, score: Floats) -> tuple[Floats, Floats]:
-    """Sums by user; the metric is the ratio of their totals."""
+    """Return sums by user; the metric is the ratio of their totals."""
     if metric == "nll":
         likelihood = np.where(label == 1, score, 1.0 - score)
         loss = -np.log(np.maximum(likelihood, LIKELIHOOD_FLOOR))

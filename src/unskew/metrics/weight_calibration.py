@@ -212,7 +212,7 @@ def inverse_variance(cells: ScoreCells) -> Array:
 def joined_bins(
     cells: ScoreCells, index: NDArray[np.int64], min_expected: float = MIN_EXPECTED, *, times: float = 1.0
 ) -> NDArray[np.int64]:
-    """The bins, joined upwards until each expects enough rows of both outcomes; a rest joins the last.
+    """Return the bins, joined upwards until each expects enough rows of both outcomes; a rest joins the last.
 
     ``times`` stands for as many times the rows.
     """
@@ -236,13 +236,13 @@ def inverse_of(cells: ScoreCells) -> Array:
 
 
 def has_infinite_weight(sketch: CalibrationSketch) -> bool:
-    """Whether a row has score 0 and outcome 1."""
+    """Return whether a row has score 0 and outcome 1."""
     cells = cells_of(sketch)
     return bool(((cells.score == 0) & (cells.positive > 0)).any())
 
 
 def surely_within(sketch: CalibrationSketch, tolerance: float) -> bool:
-    r"""Whether the error of the weights, over all rows, is known to be within the tolerance.
+    r"""Return whether the error of the weights, over all rows, is known to be within the tolerance.
 
     .. math:: \mathrm{WCE}_2^2 + 2\,\mathrm{SE} \le \text{tolerance}^2, \qquad
               \mathrm{SE}^2 = \sum_b \Big(\frac{n_b}{n}\Big)^2 \left(2 V_b^2 + 4 S_b^2 V_b\right)
@@ -259,7 +259,7 @@ def surely_within(sketch: CalibrationSketch, tolerance: float) -> bool:
 
 
 def beyond_tolerance(sketch: CalibrationSketch, tolerance: float) -> float:
-    r"""The chance of such errors if the weights of every bin were within the tolerance of honest.
+    r"""Return the chance of such errors if the weights of every bin were within the tolerance of honest.
 
     .. math:: \chi^2 = \sum_b \frac{\max(|S_b| - \text{tolerance}, 0)^2}{(1 + \text{tolerance}) V_b},
               \qquad B \text{ degrees of freedom}
@@ -278,7 +278,7 @@ def beyond_tolerance(sketch: CalibrationSketch, tolerance: float) -> float:
 def power(
     sketch: CalibrationSketch, *, tolerance: float, significance: float, error: float, times: float = 1.0
 ) -> float:
-    r"""The chance that :func:`beyond_tolerance` finds weights that are off by a factor everywhere.
+    r"""Return the chance that :func:`beyond_tolerance` finds weights that are off by a factor everywhere.
 
     .. math:: P\left(\chi^2 > \chi^2_{B, 1 - \text{significance}}\right), \qquad
               S_b \sim N\left(f - 1,\ f V_b / \text{times}\right), \quad
@@ -324,15 +324,15 @@ def _power(cells: ScoreCells, tolerance: float, significance: float, error: floa
         return 0.0
     critical = float(chdtri(len(variance), significance))
     normal = np.random.default_rng(0).standard_normal((_DRAWS, len(variance)))
-    found = []
+    chances = []
     for factor in (error, 1 / error):
         excess = factor - 1 + normal * np.sqrt(factor * variance)
-        found.append(float((_terms(excess, variance, tolerance).sum(axis=-1) > critical).mean()))
-    return min(found)
+        chances.append(float((_terms(excess, variance, tolerance).sum(axis=-1) > critical).mean()))
+    return min(chances)
 
 
 def _terms(excess: Array, variance: Array, tolerance: float) -> Array:
-    """What each bin's error adds to χ²."""
+    """Return what each bin's error adds to χ²."""
     beyond = np.maximum(np.abs(excess) - tolerance, 0.0)
     # A bin of scores 1 has no variance: within the tolerance it says nothing, beyond it everything.
     certain = np.where(beyond > 0, np.inf, 0.0)

@@ -128,7 +128,7 @@ EQUAL = 1e-12
 
 
 def least_error_clip(*, propensity: Any, count: Any = None) -> float:
-    r"""The clip of inverse-propensity weights with the least estimated error.
+    r"""Return the clip of inverse-propensity weights with the least estimated error.
 
     .. math::
         p_{\min} = \arg\min_c \; B(c)^2 + V(c), \qquad
@@ -185,12 +185,12 @@ def _error(weight: NDArray[np.float64], rows: NDArray[np.float64]) -> NDArray[np
     below = np.cumsum(rows)
     lost = np.cumsum(rows * weight) - below * weight
     squares = rows * weight**2
-    kept = squares.sum() - np.cumsum(squares) + below * weight**2
-    return cast(NDArray[np.float64], (lost / total) ** 2 + kept / total**2)
+    squares_left = squares.sum() - np.cumsum(squares) + below * weight**2
+    return cast(NDArray[np.float64], (lost / total) ** 2 + squares_left / total**2)
 
 
 def resolve_clip(p_min: Clip, *, propensity: Any, count: Any = None) -> float:
-    """A clip as a number: itself, or the least error's for these propensities of clicked rows."""
+    """Return a clip as a number: itself, or the least error's for these propensities of clicked rows."""
     return least_error_clip(propensity=propensity, count=count) if p_min == "auto" else float(p_min)
 
 
