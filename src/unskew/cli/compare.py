@@ -43,7 +43,7 @@ def compare(options: CompareOptions) -> None:
     """Compare the models of a run on held-out clicks: which is better, by how much and how surely."""
     if options.metric and not any("@" in each for each in options.metric):
         refuse(options, ("slate",), f"on {', '.join(options.metric)}, which rank no slates")
-    shared.check_outputs(options, read=[options.run])
+    shared.check_outputs(options, read=shared.run_files(options.run))
     from unskew.base.files import write_text
     from unskew.offpolicy import compare_run
 

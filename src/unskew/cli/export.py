@@ -31,7 +31,7 @@ def export(options: ExportOptions) -> None:
     """Write a model as ONNX: users, items and features in, probabilities out, described in the metadata."""
     if options.method is not None and options.what == "propensity":
         raise ParameterError("--method goes with a conversion model", remedy="leave out --what or --method")
-    shared.check_outputs(options, read=[options.run])
+    shared.check_outputs(options, read=shared.run_files(options.run))
 
     from unskew.serve.onnx_file import export_run
 

@@ -127,6 +127,11 @@ def name_of_tables(first: str, otherwise: str) -> str:
     return otherwise
 
 
+def run_files(run: Path) -> list[Path]:
+    """Return a run folder as something that is read."""
+    return [run] if (run / "config.toml").exists() else []
+
+
 def plain_name(name: str, what: str) -> str:
     """Return a name that may become a folder's; one that leads elsewhere is an error."""
     if name in ("", ".", "..") or any(mark in name for mark in ("/", "\\", "\0")):

@@ -238,12 +238,10 @@ def _shown(metrics: Mapping[str, Any], findings: Sequence[Answer]) -> Iterator[S
 def _test_rows(data: Mapping[str, Any]) -> str:
     if not data["test_rows"]:
         return "no test set"
-    counts = f"{data['test_rows']:,} test rows"
-    if data["test_rows_judged"] < data["test_rows"]:
-        counts += f" ({data['test_rows_judged']:,} are clicked, and judged by)"
-    if data.get("unseen_rows_dropped"):
-        counts += f", {data['unseen_rows_dropped']:,} of unseen users or items dropped"
-    return f"{counts}, {data['leaked_cells_dropped']:,} leaked cells dropped"
+    return (
+        f"{data['test_rows']:,} test rows ({data['test_rows_judged']:,} clicked, and judged by); dropped:"
+        f" {data['leaked_cells_dropped']:,} leaked cells, {data.get('unseen_rows_dropped', 0):,} unseen ids"
+    )
 
 
 run = Verb(

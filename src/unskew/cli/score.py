@@ -44,7 +44,7 @@ def score(options: ScoreOptions) -> None:
     """
     from unskew.data.row_files import check_rows_target
 
-    shared.check_outputs(options, read=[options.run, *shared.table_files(options.pairs)])
+    shared.check_outputs(options, read=[*shared.run_files(options.run), *shared.table_files(options.pairs)])
     target = check_rows_target(options.out, overwrite=options.overwrite)
 
     from unskew.base.progress import progress_bars
