@@ -187,10 +187,10 @@ def exchange(work: Callable[[], Packed]) -> list[Packed]:
         problem = {"kind": type(error).__name__, **error.record()}
     results = [_sent(source, {"problem": problem, "value": made[0]}, made[1]) for source in range(world())]
     for source, (message, _) in enumerate(results):
-        if (told := message["problem"]) is not None:
-            kind = getattr(errors, told["kind"], UnskewError)
-            where = ", ".join(filter(None, (f"rank {source} of {world()}", told["where"])))
-            raise kind(told["problem"], where=where, remedy=told["remedy"])
+        if (failure := message["problem"]) is not None:
+            kind = getattr(errors, failure["kind"], UnskewError)
+            where = ", ".join(filter(None, (f"rank {source} of {world()}", failure["where"])))
+            raise kind(failure["problem"], where=where, remedy=failure["remedy"])
     return [(message["value"], tensors) for message, tensors in results]
 
 

@@ -256,11 +256,11 @@ class _Training:
                 this.before()
         for network in self.networks.values():
             network.train()
-        told, taken, spoke = start.taken, start.taken, time.monotonic()
+        shown, taken, spoke = start.taken, start.taken, time.monotonic()
 
         def tell(share: float, losses: Mapping[str, Tensor]) -> None:
-            nonlocal told, spoke
-            rows, told, spoke = (taken - told) * this.sampler.batch_rows, taken, time.monotonic()
+            nonlocal shown, spoke
+            rows, shown, spoke = (taken - shown) * this.sampler.batch_rows, taken, time.monotonic()
             figures: dict[str, float] = {"epoch": epoch + 1, "step": taken}
             for name, loss in losses.items():
                 # Of several steps each has its loss; the last is the one to show.
