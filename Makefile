@@ -17,9 +17,12 @@ WITH_WAITS := -n 3 --dist loadfile --no-loadscope-reorder
 export PYTHONDONTWRITEBYTECODE :=
 
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
-DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
+DEMO_WORLD := $(foreach option,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(option))
 
-.PHONY: demo test test-spark test-ray quick quick-tests times lint typecheck pytest fuzz kills thorough bounds test-settings bench bench-gpu pages docs install clean help
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+FAST := 'not hostile and not thorough and not slow'
+
+.PHONY: help install demo lint test quick .quick-tests times thorough elsewhere fuzz bench pages docs clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -47,61 +50,43 @@ demo: $(VENV)/.installed  ## a synthetic world from log to report, about a minut
 	$(BIN)/unskew run --data synthetic $(DEMO_WORLD) --method ips --learner neumf --crossfit 3 --propensity-epochs 30 \
 		--out runs/demo --overwrite
 
-lint: $(VENV)/.installed-test  ## ruff, and the budgets of packages
+lint: $(VENV)/.installed-test  ## ruff, the budgets of packages, and mypy --strict on src
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/house.py
-
-typecheck: $(VENV)/.installed-test  ## mypy --strict on src
 	$(BIN)/mypy
 
-pytest: $(VENV)/.installed-test $(VENV)/.collected  ## the tests alone
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WITH_WAITS)
+test: $(VENV)/.installed-test  ## lint, and all tests
+	$(MAKE) --no-print-directory -j2 lint $(VENV)/.collected
+	$(PYTEST) $(WITH_WAITS)
 
-test-spark: $(VENV)/.installed-test  ## the tests on a local Spark, which it installs; needs a Java runtime
-	$(PIP) pyspark
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m spark
+quick: $(VENV)/.installed-test  ## lint, and the fast tests of every package, while you write
+	$(MAKE) --no-print-directory -j2 lint .quick-tests
 
+.quick-tests: $(VENV)/.installed-test
+	$(PYTEST) -q $(ON_TWO_CORES) -m $(FAST)
+
+times: $(VENV)/.installed-test  ## all tests, and write which of them are slow into tests/slow.json
+	$(PYTEST) $(ON_TWO_CORES) --record-slow
+
+thorough: $(VENV)/.installed-test  ## further worlds, random kills and full disks, and every index of compiled loops
+	$(PYTEST) $(ON_TWO_CORES) -m thorough
+	$(PYTEST) -m hostile -s tests/robustness
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/bounds $(PYTEST) -q $(ON_TWO_CORES) -m $(FAST)
+
+# Spark needs a Java runtime. PYTHON_OF_ALL is a Python that another user may run.
 PYTHON_OF_ALL ?= $(abspath $(BIN)/python)
-test-ray: $(VENV)/.installed-test  ## the tests on a local Ray, which it installs
-	$(PIP) 'ray[data,train]'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m ray
-
-test-settings: $(VENV)/.installed-test  ## the tests in another place, locale, zone, order and user
+elsewhere: $(VENV)/.installed-test  ## the tests on a local Spark and Ray, and in another path, locale, zone and user
+	$(PIP) pyspark 'ray[data,train]'
+	$(PYTEST) -n 0 -m 'spark or ray'
 	tests/settings.sh $(PYTHON_OF_ALL) $(ON_TWO_CORES)
-
-test: lint  ## lint, type-check, all tests
-	$(MAKE) --no-print-directory -j2 typecheck $(VENV)/.collected
-	$(MAKE) --no-print-directory pytest
-
-quick: lint  ## lint, type-check, the fast tests of every package, while one writes
-	$(MAKE) --no-print-directory -j2 typecheck quick-tests
-
-quick-tests: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(ON_TWO_CORES) -m 'not hostile and not thorough and not slow'
-
-times: $(VENV)/.installed-test  ## all tests, and which of them are slow into tests/slow.json
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ON_TWO_CORES) --record-slow
-
-kills: $(VENV)/.installed-test  ## random kills, full disks and two writers of every verb, some ten minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m hostile -s tests/robustness
-
-thorough: $(VENV)/.installed-test  ## methods in further worlds, of which make test tries some
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ON_TWO_CORES) -m thorough
-
-bounds: $(VENV)/.installed-test  ## the fast tests with every index of compiled loops checked
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/bounds OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(ON_TWO_CORES) \
-		-m 'not hostile and not thorough and not slow'
 
 fuzz: $(VENV)/.installed-test  ## thousands of generated cases, in minutes; SEED=, CASES= and ONLY= may be given
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz --cases $(or $(CASES),4000) \
 		$(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)')
 
-bench: $(VENV)/.installed-test  ## the benchmarks a CPU can run
-	$(BIN)/python -m benchmarks --device cpu
-
-bench-gpu: $(VENV)/.installed-test  ## the benchmarks of speed and memory, on a GPU
-	$(BIN)/python -m benchmarks --device cuda
+bench: $(VENV)/.installed-test  ## the benchmarks of speed and memory, on a CPU or with DEVICE=cuda
+	$(BIN)/python -m benchmarks --device $(or $(DEVICE),cpu)
 
 pages: $(VENV)/.installed  ## write what follows from the code: exported names, tables
 	$(BIN)/python docs/make_registered.py

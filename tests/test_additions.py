@@ -1,4 +1,4 @@
-"""A debiaser, a calibrator, a learner and a dataset are one file each: those of CONTRIBUTING.md."""
+"""A debiaser, a calibrator, a learner and a dataset are one file each: those of the guide."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unskew.cli import main
 from unskew.cli.app import command
 from unskew.run.config import FIELDS
 
-PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+PAGE = Path(__file__).parents[1] / "docs" / "guides" / "own-method.md"
 KINDS = {
     "damped-ips": ("A method", METHODS),
     "factor": ("A calibrator", CALIBRATORS),

@@ -1,4 +1,4 @@
-"""The examples on Ray and Spark, where these are installed (make test-ray, make test-spark)."""
+"""The examples on Ray and Spark, where these are installed (make elsewhere)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_examples_on_engines_are_short():
 
 @pytest.mark.ray
 def test_training_on_ray_deals_replicas_and_leaves_the_group_of_ray(tmp_path):
-    pytest.importorskip("ray.train.torch", reason="ray is not installed (make test-ray)")
+    pytest.importorskip("ray.train.torch", reason="ray is not installed (make elsewhere)")
     run_example("train_on_ray", tmp_path / "model", **RAY)
     model = us.load_model(tmp_path / "model")
     assert model.seeds_ == (0, 1, 2, 3)
@@ -64,14 +64,14 @@ def test_training_on_ray_deals_replicas_and_leaves_the_group_of_ray(tmp_path):
 
 @pytest.mark.ray
 def test_scores_of_ray_are_those_of_score(scored, tmp_path):
-    pytest.importorskip("ray.data", reason="ray is not installed (make test-ray)")
+    pytest.importorskip("ray.data", reason="ray is not installed (make elsewhere)")
     run_example("score_with_ray", *scored, tmp_path / "out", **RAY)
     check_scores(scored, tmp_path / "out")
 
 
 @pytest.mark.spark
 def test_scores_of_spark_are_those_of_score(scored, tmp_path):
-    pytest.importorskip("pyspark", reason="pyspark is not installed (make test-spark)")
+    pytest.importorskip("pyspark", reason="pyspark is not installed (make elsewhere)")
     run_example("score_with_spark", *scored, tmp_path / "out", PYSPARK_PYTHON=sys.executable)
     check_scores(scored, tmp_path / "out")
 

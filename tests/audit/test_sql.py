@@ -235,7 +235,7 @@ def test_an_unknown_dialect_is_refused_and_an_odd_table_stays_a_name():
 
 @pytest.mark.spark
 def test_spark_gives_the_same_cells():
-    pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (make test-spark)")
+    pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (make elsewhere)")
     import shutil
 
     if shutil.which("java") is None:

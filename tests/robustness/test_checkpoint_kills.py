@@ -2,7 +2,7 @@
 
 The end is the same, bit by bit. Logs are mapped from a cache.
 
-``make kills`` does so at 20 random moments, from the first import to the last file.
+``make thorough`` does so at 20 random moments, from the first import to the last file.
 """
 
 from __future__ import annotations

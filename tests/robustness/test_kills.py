@@ -1,7 +1,7 @@
 """Kills, signals, two writers, full disks, missing rights and closed descriptors.
 
 The whole old or the whole new is in place, the next command leaves nothing else, and what can be told is one
-line. ``make kills`` adds random kills of every verb.
+line. ``make thorough`` adds random kills of every verb.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def put_old(here: Path, verb: str) -> None:
 
 
 def some_by_default(*verbs: str) -> list[Any]:
-    """All verbs; those that are not named in ``make kills`` alone, because each takes seconds to start."""
+    """All verbs; those that are not named in ``make thorough`` alone, because each takes seconds to start."""
     return [each if each in verbs else pytest.param(each, marks=pytest.mark.hostile) for each in COMMANDS]
 
 

@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, as data; :mod:`unskew.study.beside` sets ours beside them."""
+"""The numbers that the paper prints, as data; :mod:`unskew.study.page` sets ours beside them."""
 
 from __future__ import annotations
 
