@@ -4,7 +4,7 @@ Costs are time of the processor, with that of child processes, so that a busy ma
 is slow (it gets the marker) if a case of it costs more than ``LIMIT``, or if it uses a shared fixture that
 does; one that is not in the file, a new one, is not slow. Such a test is named at the end of ``make quick``:
 run ``make times`` after adding some, and commit the file. ``make test`` is to take 7 minutes on two cores and
-``make quick`` one, so a test prefers pairs of parameters to all combinations and marks the others ``thorough``.
+``make quick`` one: a test prefers pairs of parameters to all combinations, and marks the others ``thorough``.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def merged(folds: Folds, *, without: int | None = None) -> CalibrationSketch:
     return reduce(CalibrationSketch.merge, others[1:], others[0].copy())
 
 
-COMPARED = (*CANDIDATES, *(name for name in CALIBRATORS if name not in (*CANDIDATES, "auto")))
+COMPARED = (*CANDIDATES, *(name for name in CALIBRATORS.built_in if name not in (*CANDIDATES, "auto")))
 """From the simplest on; those that ``auto`` does not choose from come last."""
 
 
