@@ -144,7 +144,7 @@ def _run(config: Config) -> None:
     show(*_shown(result.metrics, result.findings))
     print(f"\nThe report: {plain(target / 'report.html')}")
     if result.models and len(config.seeds) == 1 and config.model.members == 1:
-        print("One network of each model was trained. For a paper's table: --effort thorough --members 10")
+        print("Each model was trained once. For a paper's table: --effort thorough --members 10")
 
 
 def _inputs(config: Config) -> list[str | Path]:
