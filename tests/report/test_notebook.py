@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.audit.weights import write_weights
+from unskew.audit import Roles, write_weights
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     config = us.Config(options=world, learner="mf", propensity="mf", crossfit=2)
     return {
         "audit": us.audit(table, score="p", outcome="<b>"),
-        "weights": write_weights(folder / "p.parquet", folder / "out.parquet", score="p", outcome="<b>"),
+        "weights": write_weights(folder / "p.parquet", folder / "out.parquet", Roles("p", "<b>")),
         "comparison": us.compare(models, log.train, propensity=propensity),
         "run": us.run(config.changed({"training.epochs": 1})),
         "calibrator": us.Platt().fit(p, clicked),
@@ -53,7 +53,7 @@ def test_a_notebook_shows_a_sentence_a_figure_and_a_table(shown: dict[str, Any],
     page = shown[name]._repr_html_()
     assert ("<svg" in page) == (name in WITH_FIGURES)
     assert "<table>" in page
-    assert re.search(r"<p><strong>[^<]+\.</strong></p>", page)
+    assert re.search(r'<p class="sentence">[^<]+\.</p>', page)
     assert "<b>" not in page
     for svg in re.findall(r"<svg.*?</svg>", page, re.S):
         ET.fromstring(svg)

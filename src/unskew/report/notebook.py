@@ -158,7 +158,9 @@ def _figures(found: Mapping[str, Any]) -> Display:
         line = np.atleast_1d(values)
         rows.append((metric(name).label, line.mean(), line.std(ddof=1) if len(line) > 1 else None, len(line)))
     columns = ("metric", "mean", "deviation over seeds", "seeds")
-    return Display(f"{len(rows)} metrics.", tuple, Table("", columns, rows, units={"seeds": "count"}))
+    return Display(
+        f"{len(rows)} metrics on the test log.", tuple, Table("", columns, rows, units={"seeds": "count"})
+    )
 
 
 DISPLAYS: Mapping[str, Callable[[Any], Display]] = {

@@ -38,7 +38,7 @@ def propensity_findings(
     if any(figures.get(kind) is None or kind not in sketches or not sketches[kind].rows for kind in KINDS):
         return Answer(QUESTION, found("propensity.none"))
     names = metrics.get("calibrated_by") or [str(config.get("calibrator", "calibration"))]
-    calibrator = " and ".join(names).replace("_", " ").capitalize()
+    calibrator = " and ".join(name.replace("_", " ").capitalize() for name in names)
     main = "raw" if calibrator == "None" else "calibrated"
     judged = {kind: judge_weights(sketches[kind]) for kind in KINDS}
     rows, change = units(metrics), None

@@ -112,8 +112,10 @@ def set_axis(axes: Axes, which: Literal["x", "y"], axis: Axis, room: float | Non
 
 
 def rule(axes: Axes, x: float, words: str, *, above: bool = False) -> None:
-    """Draw an upright line, named at its upper end on the side where there is room."""
-    axes.axvline(x, color=INK.light, linewidth=1.0, linestyle="-" if above else (0, (3, 3)), zorder=1.5)
+    """Draw a dashed upright line, named at its upper end where there is room; or only name one that is there,
+    ``above`` the panel."""
+    if not above:
+        axes.axvline(x, color=INK.light, linewidth=1.0, linestyle=(0, (3, 3)), zorder=1.5)
     share = float(axes.transAxes.inverted().transform(axes.transData.transform((x, axes.get_ylim()[0])))[0])
     right = share > 0.5
     side = "right" if right else "left"

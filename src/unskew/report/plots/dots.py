@@ -138,6 +138,10 @@ class DotChart:
             name = row.name if len(row.name) <= LONGEST_NAME else f"{row.name[: LONGEST_NAME - 1]}…"
             axes.text(0.0, top + 0.13, name, color=INK.light, **words)
             axes.text(1.0, top + 0.13, row.aside, ha="right", color=MUTED.light, **words)
+            if self.rule is not None:
+                # Not through the name.
+                line: dict[str, Any] = {"color": INK.light, "linewidth": 1.0, "zorder": 1.5}
+                axes.vlines(self.rule, top + 0.24, top + row.height, **line)
             for number, dot in enumerate(row.known):
                 self._draw_dot(axes, axis, dot, top + 0.33 + LANE * number)
             top += row.height
