@@ -37,7 +37,7 @@ from unskew.report.plots.scores import (
     reliability_figures,
     weights_figure,
 )
-from unskew.report.style import COLOURS, PANEL_WIDTH
+from unskew.report.style import PANEL_WIDTH
 
 NAMES = ["<b>&", "x" * 100, "fr"]
 NARROW = 390 - 2 * 16 - 2 * 12 - 2
@@ -165,12 +165,6 @@ def test_letters_are_ten_pixels_high_on_a_telephone(figures: dict[str, list[Any]
         ]
         assert sizes
         assert min(sizes) * (shown.width or NARROW) / width > 9.9
-
-
-def test_the_pages_colours_are_used_and_no_others(figures: dict[str, list[Any]]) -> None:
-    drawn = "".join(picture("p", figures["scores"] + figures["time"]).panels)
-    assert set(re.findall(r"var\(--(\w+)\)", drawn)) <= {colour.name for colour in COLOURS}
-    assert not re.search(r"#[0-9a-f]{6}", drawn)
 
 
 def test_names_are_escaped_and_ids_are_of_one_figure(figures: dict[str, list[Any]]) -> None:

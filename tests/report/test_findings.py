@@ -71,12 +71,6 @@ def test_the_direction_of_the_bias_is_that_of_estimate_minus_truth(bias: float, 
     assert "9.0 % of the pairs" in answer.text
 
 
-def test_a_deviation_within_noise_is_no_bias() -> None:
-    estimate = {"estimate": 0.5, "bias": 0.01, "standard_error": 0.01}
-    answer = bias_findings({"truth": {"ideal_loss": 0.5, "estimates": {"naive": estimate}}})
-    assert (answer.main.key, answer.tone) == ("bias.none", "good")
-
-
 def test_without_the_truth_the_bias_is_left_open() -> None:
     answer = bias_findings({"data": {"density": 0.08}, "propensity": {"calibrated": {"auc": 0.74}}})
     assert (answer.main.key, answer.tone) == ("bias.unknown", "open")
@@ -129,7 +123,7 @@ def test_a_run_without_calibrator_is_judged_on_the_raw_propensities() -> None:
     assert "calibrated propensities" not in answer.text
 
 
-@pytest.mark.parametrize("draw", range(5))
+@pytest.mark.parametrize("draw", range(2))
 @pytest.mark.parametrize("wrong_tails", [True, False])
 def test_audit_and_run_have_one_verdict_of_the_same_scores(
     tmp_path: Path, draw: int, wrong_tails: bool
@@ -208,13 +202,6 @@ def test_a_propensity_that_knows_next_to_nothing_gets_no_tick(auc: float, chance
         assert (answer.main.key == "propensity.blind") == (tone == "open")
 
 
-def test_noise_around_the_right_rate_knows_next_to_nothing() -> None:
-    noise = FIGURES, sketch(knows=False)
-    answer = judged(noise, noise)
-    assert (answer.tone, answer.main.key) == ("open", "propensity.blind")
-    assert "remove almost no bias" in answer.text
-
-
 @pytest.mark.parametrize(("mass", "tone"), [(0.02, "good"), (0.11, "bad"), (0.64, "bad")])
 @pytest.mark.parametrize("raw", [HONEST, CROOKED])
 def test_where_the_clip_decides_no_propensity_is_repaired(raw: Kind, mass: float, tone: str) -> None:
@@ -273,12 +260,6 @@ def test_what_each_method_predicts_is_said(signs: tuple[int, int], ending: str) 
     assert ending in text
 
 
-def test_without_a_test_of_differences_the_levels_are_told_without_a_judgement() -> None:
-    answer = help_findings({"methods": levels(1.5, 1.2, 1.1, (1, 1))["methods"]})
-    assert (answer.tone, answer.main.key) == ("open", "help.untested")
-    assert answer.text.endswith("IPS with calibrated propensities 1.10 times.")
-
-
 def compared(difference: float, p_holm: float) -> dict[str, Any]:
     test = {"difference": difference, "low": difference - 0.01, "high": difference + 0.01, "p_holm": p_holm}
     return {
@@ -301,13 +282,6 @@ def test_a_method_helps_only_beyond_noise(difference: float, p_holm: float, tone
     assert answer.tone == tone
     assert words in answer.text
     assert "after Holm's correction" in answer.text
-
-
-def test_the_verdict_is_that_of_the_calibrated_method() -> None:
-    metrics = compared(0.02, 0.001)
-    worse = {"difference": -0.02, "low": -0.03, "high": -0.01, "p_holm": 0.001}
-    metrics["comparison"] = {"ips_raw": {"auc": worse}, **metrics["comparison"]}
-    assert help_findings(metrics).main.numbers["changes"] == "ranking better in 1 of 1 metric"
 
 
 def test_what_no_calibrator_can_remove_is_said() -> None:

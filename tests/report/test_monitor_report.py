@@ -94,11 +94,3 @@ def test_the_first_screen_is_what_it_costs_and_the_heat_map(page, result):
         r"for c = fr since 2026-01-09, the scores\spredict .* too (few|many) \(95 % interval", top
     )
     assert "scroll sideways" in top
-
-
-def test_the_worst_are_listed_with_their_cost(page, result):
-    section = page[page.index('id="worst"') : page.index('id="time"')]
-    assert section.count("<tr>") == 1 + sum(bool(each.breaks) for each in result.histories)
-    assert "c = fr" in section
-    found = result.segments[0].breaks[0]
-    assert f"{found.money:,.0f}" in section

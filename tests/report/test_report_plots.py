@@ -10,15 +10,12 @@ from matplotlib.text import Text
 from scipy import stats
 
 from unskew.metrics import CalibrationSketch, wce
-from unskew.metrics.reliability import Promise
 from unskew.report.plots.learning import learning_figures
 from unskew.report.plots.methods import (
     difference_charts,
     estimates_chart,
-    fields_charts,
     metric_charts,
     overview_figures,
-    predicted_chart,
 )
 from unskew.report.plots.scores import (
     histogram_figures,
@@ -119,16 +116,6 @@ def test_methods_show_means_seeds_and_students_intervals(inputs: dict[str, Any])
         assert left < dot.low < dot.high < right
 
 
-def test_predictions_stand_beside_what_occurred() -> None:
-    chart = predicted_chart(
-        {"naive": Promise(150, 100, 80, 120), "ips": Promise(101, 100, 80, 120)}, 100, "it"
-    )
-    assert (chart.rule, chart.rule_words) == (100, "100 occurred")
-    naive = chart.rows[0].dots[0]
-    assert (naive.value, naive.low, naive.high) == (150, 130, 170)
-    assert [row.aside for row in chart.rows] == ["150", "101"]
-
-
 def test_a_difference_is_filled_only_beyond_noise() -> None:
     methods = {"naive": {"auc": {"mean": 0.5}, "dcg@2": {"mean": 2.0}}}
     test = {"difference": 0.01, "low": 0.005, "high": 0.015, "p_value": 0.01}
@@ -161,15 +148,6 @@ def test_truth_shows_estimates(inputs: dict[str, Any]) -> None:
     assert [row.dots[0].value for row in chart.rows] == [of["estimate"] for of in truth["estimates"].values()]
 
 
-def test_fields_are_hollow_where_they_may_be_nothing() -> None:
-    def field(low: float) -> dict[str, Any]:
-        return {"field": "f", "auc": {"mean": low + 0.01, "low": low, "high": low + 0.02}}
-
-    charts = fields_charts({"A": {"fields": [field(0.02), field(-0.01)]}, "B": {"fields": []}})
-    assert [row.dots[0].filled for row in charts[0].rows] == [True, False]
-    assert "too few rows to tell" in words(charts[1].figure())
-
-
 def test_learning_shows_the_median_and_the_kept_epoch(inputs: dict[str, Any]) -> None:
     history = inputs["histories"]["naive"]
     (figure,) = learning_figures({"naive": history})
@@ -177,19 +155,6 @@ def test_learning_shows_the_median_and_the_kept_epoch(inputs: dict[str, Any]) ->
     np.testing.assert_allclose(lines["validation"], np.median(history["validation"], axis=1))
     kept = np.quantile(history["best_epoch"], 0.5, method="lower") + 1
     assert f"kept: {kept:g}" in words(figure)
-
-
-def test_the_loss_on_the_scale_of_validation_is_drawn_of_several() -> None:
-    history = {
-        "train": {"imputation": [[2.0], [None]], "prediction": [[0.01], [0.02]]},
-        "validation": [[0.5], [0.4]],
-        "best_epoch": [None, 1],
-    }
-    (figure,) = learning_figures({"mrdr": history})
-    lines = {str(line.get_label()): list(line.get_ydata()) for line in figure.axes[0].lines}
-    assert lines["training"] == [0.01, 0.02]
-    assert "MRDR, calibrated" in words(figure)
-    assert "log axis" in words(figure)
 
 
 def test_the_overview_has_a_panel_for_each_thing_that_is_known(inputs: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import subprocess
 import sys
 import textwrap
@@ -15,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from unskew.report.plots.methods import overview_figures, overview_svg
-from unskew.report.style import COLOURS, SERIES, SURFACE, Colour, svg
+from unskew.report.style import COLOURS, SERIES, Colour, svg
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
 PROTANOPIA = [
@@ -61,11 +60,6 @@ def test_all_series_differ_for_colour_blind_readers(matrix: Any) -> None:
         assert np.linalg.norm(seen[first] - seen[second]) > 15, (first, second)
 
 
-def test_all_series_differ_without_any_colour() -> None:
-    assert len({series.marker for series in SERIES.values()}) == len(SERIES)
-    assert len({str(series.dashes) for series in SERIES.values()}) == len(SERIES)
-
-
 @pytest.mark.parametrize("shade", ["light", "dark"])
 def test_text_has_enough_contrast_with_the_surface(shade: str) -> None:
     def luminance(colour: Colour) -> float:
@@ -89,16 +83,6 @@ def test_the_readers_own_settings_change_nothing(inputs: dict[str, Any]) -> None
         changed = svg(*drawn(inputs), name="a", title="a")
         assert {key: matplotlib.rcParams[key] for key in own} == own
     assert changed == plain
-
-
-def test_a_figure_of_its_own_has_fixed_colours_on_a_white_ground(inputs: dict[str, Any]) -> None:
-    alone = overview_svg(metrics=inputs["metrics"], sketches=inputs["sketches"])
-    assert "var(" not in alone
-    assert alone.index(f'fill="{SURFACE.light}"') < alone.index("<g ")
-    assert set(re.findall(r"https?://[^\"]+", alone)) == {
-        "http://www.w3.org/2000/svg",
-        "http://www.w3.org/1999/xlink",
-    }
 
 
 def test_importing_loads_no_matplotlib_and_drawing_no_pyplot() -> None:

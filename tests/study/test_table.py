@@ -109,7 +109,7 @@ def test_a_star_needs_the_seeds_and_the_test_users(drawn):
 def test_propensities_are_judged_by_their_seeds_alone(drawn):
     rows = rows_of("", drawn["naive"], propensity="p", calibrator="none", part="propensity")
     rows += rows_of("", drawn["ips"], propensity="p", calibrator="platt", part="propensity")
-    made = summary(long_table(rows), part="propensity", against={"calibrator": "none"})
+    made = summary(long_table(rows), kind="propensity", against={"calibrator": "none"})
     assert made.rows[Row("d", "honest", "p", "platt", "")]["auc"].is_significant
     assert "test users" not in made.caption
 

@@ -63,7 +63,7 @@ def _pictures(result: AuditResult, sketches: dict[str, CalibrationSketch]) -> di
     p_min = None if result.weights is None else result.weights.p_min
     figures: dict[str, list[Any]] = {
         "reliability": reliability_figures(sketches, **words),
-        "weights": [weights_figure(sketches), *histogram_figures(sketches, p_min=p_min, of=row)],
+        "weights": [weights_figure(sketches), *histogram_figures(sketches, p_min=p_min, positive=row)],
     }
     if result.judged_segments:
         drawn = result.judged_segments[:SEGMENTS_DRAWN]

@@ -57,8 +57,8 @@ def promises(metrics: Mapping[str, Any]) -> dict[str, Promise]:
     """
     came = real((metrics.get("data") or {}).get("test_conversions"))
     promised = {}
-    for key, of in filled(metrics.get("methods")).items():
-        level, low, high = (real(of.get(LEVEL, {}).get(name)) for name in ("mean", "low", "high"))
+    for key, summary in filled(metrics.get("methods")).items():
+        level, low, high = (real(summary.get(LEVEL, {}).get(name)) for name in ("mean", "low", "high"))
         if math.isfinite(level) and math.isfinite(came):
             total = level * came
             # excess_low is promised − high: the level's own interval in conversions.

@@ -70,12 +70,12 @@ def cost_findings(metrics: Metrics, sketches: Mapping[str, CalibrationSketch]) -
     data = metrics.get("data") or {}
     main = main_method(promised)
     shown = [key for key in ("naive", main) if key in promised]
-    each = [f"{method_phrase(key)} predicts {excess_words(promised[key])}" for key in shown if key]
+    said = [f"{method_phrase(key)} predicts {excess_words(promised[key])}" for key in shown if key]
     numbers = {
         "came": next(iter(promised.values())).came,
         "rows": data.get("test_rows_judged"),
         "where": tested_on(metrics).removeprefix("the "),
-        "predictions": listed(each),
+        "predictions": listed(said),
     }
     if not is_random(metrics):
         return Answer(question, found("cost.models", **numbers), (found("cost.logged"),))
@@ -227,12 +227,12 @@ def _levels(methods: Mapping[str, Any], comparison: Mapping[str, Any]) -> list[F
     if not others or not math.isfinite(naive):
         return []
     words = {"better": "closer to 1", "within noise": "no closer to 1 beyond noise", "worse": "further off"}
-    each = []
+    said = []
     for key in others:
         reason = judge_difference(LEVEL, comparison.get(key, {}).get(LEVEL, {})).reason
         judged = f" ({words[reason]})" if comparison else ""
-        each.append(f"{method_phrase(key)} {number(level_of(methods, key), 2)} times{judged}")
-    return [found("help.levels", naive=naive, others=listed(each))]
+        said.append(f"{method_phrase(key)} {number(level_of(methods, key), 2)} times{judged}")
+    return [found("help.levels", naive=naive, others=listed(said))]
 
 
 def _order(key: str, differences: Mapping[str, Any], metrics: Metrics) -> list[Finding]:
@@ -266,8 +266,10 @@ def _estimates(metrics: Metrics) -> list[Finding]:
     shown.sort(key=lambda key: method_parts(key)[1] != "calibrated")
     off = [f"{method_phrase(key)} by {signed_fixed(deviation(estimates[key]), 3)}" for key in shown]
     details = [found("help.estimates", off=listed(off))] if off else []
-    for key, of in estimates.items():
-        calibration, refinement = (deviation(of, f"{name}_part") for name in ("calibration", "refinement"))
+    for key, estimate in estimates.items():
+        calibration, refinement = (
+            deviation(estimate, f"{name}_part") for name in ("calibration", "refinement")
+        )
         if method_parts(key)[1] == "calibrated" and math.isfinite(calibration + refinement):
             details.append(found("help.parts", calibration=calibration, refinement=refinement))
     return details

@@ -87,9 +87,11 @@ def _monitor(result: Any) -> Display:
 def _comparison(result: Any) -> Display:
     def figures() -> list[Figure]:
         charts: dict[str, list[DotRow]] = {}
-        for each in result.differences:
-            dot = Dot(each.advantage, each.low, each.high, filled=each.decided)
-            charts.setdefault(each.metric, []).append(DotRow(f"{each.better} before {each.worse}", (dot,)))
+        for difference in result.differences:
+            dot = Dot(difference.advantage, difference.low, difference.high, filled=difference.decided)
+            charts.setdefault(difference.metric, []).append(
+                DotRow(f"{difference.better} before {difference.worse}", (dot,))
+            )
         return [
             DotChart(metric(name).label, rows, "advantage, 95 %", rule=0.0).figure()
             for name, rows in charts.items()
@@ -148,13 +150,13 @@ def _log(log: Any) -> Display:
     return Display(sentence, tuple, schema_table(log.schema_table()))
 
 
-def _figures(found: Mapping[str, Any]) -> Display:
+def _figures(figures: Mapping[str, Any]) -> Display:
     """Lay out the values of metrics seed by seed, or figures by kind."""
-    if all(isinstance(of, Mapping) for of in found.values()):
+    if all(isinstance(of, Mapping) for of in figures.values()):
         sentence = "Figures of the propensities on held-out cells."
-        return Display(sentence, tuple, propensity_table(found))
+        return Display(sentence, tuple, propensity_table(figures))
     rows = []
-    for name, values in found.items():
+    for name, values in figures.items():
         line = np.atleast_1d(values)
         rows.append((metric(name).label, line.mean(), line.std(ddof=1) if len(line) > 1 else None, len(line)))
     columns = ("metric", "mean", "deviation over seeds", "seeds")

@@ -62,14 +62,14 @@ def methods_table(metrics: Mapping[str, Any], title: str, names: Sequence[str] =
     methods, collapsed = metrics["methods"], metrics.get("collapsed") or {}
     comparison, rails = metrics.get("comparison") or {}, metrics.get("rails") or {}
     rows = []
-    for name in dict.fromkeys(name for of in methods.values() for name in of):
+    for name in dict.fromkeys(name for by_metric in methods.values() for name in by_metric):
         if names and name not in names:
             continue
         about = metric(name)
         ends = about.rails(rails)
         cells = []
-        for key, of in methods.items():
-            summary = of.get(name) or {}
+        for key, by_metric in methods.items():
+            summary = by_metric.get(name) or {}
             judged = judge_difference(name, (comparison.get(key) or {}).get(name, {}))
             mark = {"good": "▲", "bad": "▼"}.get(judged.level, "")
             cells.append(Cell(number(summary.get("mean")), summary.get("mean"), _spread(summary), mark))
@@ -105,14 +105,14 @@ def _spread(summary: Mapping[str, Any]) -> str:
 def truth_table(truth: Mapping[str, Any]) -> Table:
     """Return each estimate of the loss, how far it is off on average, and the two parts of that."""
     rows = []
-    for key, of in (truth.get("estimates") or {}).items():
-        error = real(of.get("standard_error"))
-        parts = [deviation(of, name) for name in ("bias", "calibration_part", "refinement_part")]
+    for key, estimate in (truth.get("estimates") or {}).items():
+        error = real(estimate.get("standard_error"))
+        parts = [deviation(estimate, name) for name in ("bias", "calibration_part", "refinement_part")]
         errors = abs(parts[0]) / error if error > 0 else None
         rows.append(
             (
                 method_name(key),
-                Cell(number(of.get("estimate")), of.get("estimate"), f"± {number(error)}"),
+                Cell(number(estimate.get("estimate")), estimate.get("estimate"), f"± {number(error)}"),
                 *(Cell(signed_fixed(value), value) for value in parts),
                 Cell(brief(errors, 2), errors),
             )

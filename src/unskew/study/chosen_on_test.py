@@ -43,7 +43,7 @@ class Best(State):
 
 
 def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
-    """The same method, whose networks end up with the weights of the epoch with the best AUC on ``test``.
+    """Return a method whose networks end up with the weights of the epoch with the best AUC on ``test``.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
 
     class ChosenOnTest(kind):  # type: ignore[misc]
         def plan(self) -> Plan:
-            """The method's passes; what the epoch before them left is scored first."""
+            """Return the method's passes; what the epoch before them left is scored first."""
             first, *others = super().plan()
 
             def before(setting: Setting) -> None:
@@ -70,10 +70,10 @@ def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
             """Score the last epoch, then go back to the best."""
             super().finish(setting)
             self._look(setting)
-            kept = vars(setting.state(Best))
+            best = vars(setting.state(Best))
             with torch.no_grad():
                 for name, weight in _weights(setting):
-                    weight.copy_(kept[name])
+                    weight.copy_(best[name])
 
         def _look(self, setting: Setting) -> None:
             best = setting.state(Best)
@@ -86,12 +86,12 @@ def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
                 return
             device = best.test_auc.device
             score = logits(setting.networks["prediction"], pairs.to(device))
-            found = _aucs(score, outcome).to(best.test_auc)
-            better = found > best.test_auc
+            now = _aucs(score, outcome).to(best.test_auc)
+            better = now > best.test_auc
             for name, weight in weights.items():
                 chosen = better.view(-1, *(1,) * (weight.dim() - 1))
                 best.write(**{name: torch.where(chosen, weight, vars(best)[name])})
-            best.write(test_auc=torch.where(better, found, best.test_auc))
+            best.write(test_auc=torch.where(better, now, best.test_auc))
 
     ChosenOnTest.__qualname__ = f"{kind.__qualname__}, {SWITCH}"
     chosen: Debiaser = ChosenOnTest(**method.get_params(deep=False))
@@ -141,8 +141,8 @@ def auc_chosen_on_test(work: Reproduction, source: str, name: str) -> list[float
         )
         return [float(value) for value in evaluate(model, data.test)["auc"]]
 
-    kept: list[float] = work.workshop.kept(digest_of(switch=SWITCH, run=work.workshop.key(config)), train)
-    return kept
+    aucs: list[float] = work.workshop.kept(digest_of(switch=SWITCH, run=work.workshop.key(config)), train)
+    return aucs
 
 
 def _weights(setting: Setting) -> list[tuple[str, Tensor]]:

@@ -59,7 +59,7 @@ class Correlation:
 
 
 def platt_path(sketch: CalibrationSketch) -> list[tuple[int, float, float]]:
-    """(evaluation, slope, intercept) along L-BFGS on the calibrator's likelihood, as published code runs it.
+    """Return (evaluation, slope, intercept) along L-BFGS on the likelihood, as published code runs it.
 
     Every tenth evaluation, the first and the last, of a fit on a sketch of scores against clicks.
     """
@@ -81,18 +81,18 @@ def platt_path(sketch: CalibrationSketch) -> list[tuple[int, float, float]]:
         return value
 
     optimiser.step(loss)  # type: ignore[no-untyped-call]
-    kept = [checkpoint for checkpoint in path if checkpoint[0] % CHECKPOINT_EVERY == 0]
+    checkpoints = [checkpoint for checkpoint in path if checkpoint[0] % CHECKPOINT_EVERY == 0]
     last = (len(path), float(slope.detach()), float(intercept.detach()))
-    return [*kept, last]
+    return [*checkpoints, last]
 
 
 def scaled(p: Array, slope: float, intercept: float) -> Array:
-    """σ(b·logit p + c)."""
+    """Return σ(b·logit p + c)."""
     return np.asarray(expit(slope * logit(np.clip(p, SMALLEST_SCORE, 1 - SMALLEST_SCORE)) + intercept))
 
 
 def scaled_ece(sketch: CalibrationSketch, slope: float, intercept: float) -> float:
-    """ECE of a sketch's scores after such a map."""
+    """Return the ECE of a sketch's scores after such a map."""
     points = sketch.points()
     score = scaled(points.score, slope, intercept)
     unclicked = points.total - points.positive
@@ -114,7 +114,7 @@ def rank_correlation(
     draws: int = BOOTSTRAP_DRAWS,
     seed: int = 0,
 ) -> list[Correlation]:
-    """ρ of ECE with each metric, with a 95 % interval from a bootstrap over clusters.
+    """Return ρ of ECE with each metric, with a 95 % interval from a bootstrap over clusters.
 
     With ``controls`` it is the partial rank correlation: ranks of ECE and of the metric are regressed on
     those of the controls, and what is left is correlated.
@@ -128,8 +128,8 @@ def rank_correlation(
     x = np.asarray(ece_values, dtype=np.float64)
     if len(x) < 3:
         raise DataError(f"{len(x)} points have no rank correlation", remedy="give more rows or seeds")
-    names, place = np.unique(np.asarray(cluster), return_inverse=True)
-    members = np.argsort(place, kind="stable").reshape(len(names), -1)
+    names, index = np.unique(np.asarray(cluster), return_inverse=True)
+    members = np.argsort(index, kind="stable").reshape(len(names), -1)
     others = np.array([np.asarray(values, dtype=np.float64) for values in (controls or {}).values()])
     picks = np.random.default_rng(seed).integers(0, len(names), size=(draws, len(names)))
     # The first line are the points as they are, the others the draws.
@@ -152,7 +152,7 @@ def _interval(drawn: Array) -> tuple[float, float]:
 
 
 def _spearman(x: Array, y: Array, others: Sequence[Array]) -> Array:
-    """Rank correlation of each line ``[draws, n]``; NaN where one side does not vary."""
+    """Return the rank correlation of each line ``[draws, n]``; NaN where one side does not vary."""
     left, right = rankdata(x, axis=1), rankdata(y, axis=1)
     design = np.stack([np.ones_like(left), *(rankdata(each, axis=1) for each in others)], axis=2)
     inverse = np.linalg.pinv(design)
@@ -173,7 +173,7 @@ class CorrelationStudy:
 
     @property
     def notes(self) -> dict[str, str]:
-        """What the panel of each metric is titled with: the raw correlation."""
+        """Return the title of each metric's panel: its raw correlation."""
         return {
             each.metric: f"ρ = {each.rho:+.2f} [{each.low:+.2f}, {each.high:+.2f}]"
             for each in self.correlations
@@ -181,13 +181,13 @@ class CorrelationStudy:
         }
 
     def shown(self, title: str) -> Table:
-        """The correlations as a table."""
+        """Return the correlations as a table."""
         rows = []
         for metric in RANKING:
             cells = [metric]
             for is_partial in (False, True):
-                found = [c for c in self.correlations if c.metric == metric and c.partial == is_partial]
-                cells += [f"{c.rho:+.2f} [{c.low:+.2f}, {c.high:+.2f}]" for c in found] or ["–"]
+                pair = [c for c in self.correlations if c.metric == metric and c.partial == is_partial]
+                cells += [f"{c.rho:+.2f} [{c.low:+.2f}, {c.high:+.2f}]" for c in pair] or ["–"]
             rows.append(tuple(cells))
         heads = ("", "Spearman's ρ of ECE with it", "… without mean weight and ESS")
         return Table(title=title, columns=heads, rows=tuple(rows), caption=self.about)
@@ -207,13 +207,13 @@ def _along_platt(work: Reproduction) -> CorrelationStudy:
     # The propensities of the first seed, for all seeds.
     checkpoints = {str(number): scaled(rows, slope, intercept) for number, slope, intercept in path}
     at_once = max(1, STACKED // len(config.seeds))
-    found: dict[str, dict[str, float]] = {}
+    scores: dict[str, dict[str, float]] = {}
     for first in range(0, len(path), at_once):
         names = [str(number) for number, _, _ in path[first : first + at_once]]
         some = {name: checkpoints[name] for name in names}
         key = digest_of(run=work.workshop.key(config), path=path[first : first + at_once])
-        found |= work.workshop.kept(key, partial(_trained_with, work, config, some))
-    metrics = {metric: [found[name][metric] for name in checkpoints] for metric in RANKING}
+        scores |= work.workshop.kept(key, partial(_trained_with, work, config, some))
+    metrics = {metric: [scores[name][metric] for name in checkpoints] for metric in RANKING}
     eces = [scaled_ece(sketch, slope, intercept) for _, slope, intercept in path]
     weights = [1.0 / p[0, log.clicked] for p in checkpoints.values()]
     controls = {

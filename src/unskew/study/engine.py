@@ -53,7 +53,7 @@ class StudyResult:
         made = {
             "propensities": summary(
                 self.table,
-                part="propensity",
+                kind="propensity",
                 against={"calibrator": "none"},
                 title="Propensities on held-out cells",
             ),
@@ -184,10 +184,10 @@ def table_of(workshop: Workshop, rows: Mapping[str, Row]) -> pa.Table:
     """Return the long table of runs by their hashes; propensities that several runs share stand once."""
     lines, known = [], set[Row]()
     for key, row in rows.items():
-        found = workshop.read(key)
-        assert found is not None, key
+        result = workshop.read(key)
+        assert result is not None, key
         of_propensity = row._replace(method="")
-        for line in found.to_pylist():
+        for line in result.to_pylist():
             test = line.pop("test")
             if line["part"] == "propensity":
                 if of_propensity not in known:
@@ -202,8 +202,8 @@ def table_of(workshop: Workshop, rows: Mapping[str, Row]) -> pa.Table:
 def notes(configs: Sequence[Config], table: pa.Table) -> Iterator[str]:
     """Yield the labels of the protocols, what diverged, and which networks learned nothing."""
     yield from dict.fromkeys(label for config in configs for label in protocol_of(config).labels)
-    for part in ("propensity", "method"):
-        for row, by_metric in seeds_of(table, part).items():
+    for kind in ("propensity", "method"):
+        for row, by_metric in seeds_of(table, kind).items():
             name = " ".join(filter(None, (row.method, row.propensity, row.calibrator)))
             diverged = by_metric.get("diverged", {})
             if count := sum(diverged.values()):

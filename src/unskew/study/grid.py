@@ -133,8 +133,8 @@ def run_of(base: Mapping[str, Any], change: Mapping[str, Any]) -> Config:
         unused.add("calibrator")
     if propensity.get("uncertainty", "none") == "none":
         unused.add("uncertainty")
-    kept = {name: value for name, value in parameters.items() if name.partition(".")[0] not in unused}
-    return Config(**{**values, "propensity": propensity, "model": {**model, "parameters": kept}})
+    used = {name: value for name, value in parameters.items() if name.partition(".")[0] not in unused}
+    return Config(**{**values, "propensity": propensity, "model": {**model, "parameters": used}})
 
 
 def takes_propensity(method: str, parameters: Mapping[str, Any]) -> bool:
@@ -171,8 +171,8 @@ def rows_of(configs: Sequence[Config]) -> list[Row]:
         others = [dict(_flat(o)) for r, o in zip(rows, configs, strict=True) if r == row and o is not config]
         names = {name for other in others for name in {*flat, *other} if flat.get(name) != other.get(name)}
         words = ", ".join(f"{name}={flat[name]}" for name in sorted(names & {*flat}))
-        place = "method" if row.method else "propensity"
-        named.append(row._replace(**{place: f"{getattr(row, place)} ({words})"}) if words else row)
+        name = "method" if row.method else "propensity"
+        named.append(row._replace(**{name: f"{getattr(row, name)} ({words})"}) if words else row)
     return named
 
 
@@ -212,9 +212,9 @@ def read_study(source: str | Path | Mapping[str, Any], **base: Any) -> Study:
                 f"is not TOML: {error}", where=where, remedy="fix the line; strings need quotes"
             ) from error
         tables.setdefault("name", Path(source).stem)
-    given = tables.get("base", {})
-    if isinstance(given, Mapping):
-        tables["base"] = {**given, **{name: value for name, value in base.items() if value is not None}}
+    common = tables.get("base", {})
+    if isinstance(common, Mapping):
+        tables["base"] = {**common, **{name: value for name, value in base.items() if value is not None}}
     study = Study.read(tables, lambda path: ".".join(path), where)
     try:
         study.configs  # noqa: B018

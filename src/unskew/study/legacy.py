@@ -24,7 +24,7 @@ LAST_READ = "_last_read"
 
 
 def as_published(method: Method, *deviations: type[Debiaser]) -> Method:
-    """The same method with deviations of published code; without any, the method itself."""
+    """Return a method with deviations of published code; without any, the method itself."""
     if not deviations:
         return method
     kind = type(method)
@@ -39,7 +39,7 @@ class UnweightedImputation(JointLearning):
     """Corrects by Σ_O (e/p − ê), as much public code does: not doubly robust, even with true p."""
 
     def correction(self, setting: Setting, observed: Batch, logit: Tensor) -> Tensor:
-        """e/p − ê of clicks."""
+        """Return e/p − ê of clicks."""
         error = self.form.error(observed.conversion, logit)
         imputed = self.form.imputed(self.imputer_output(setting, observed), logit)
         return error / observed.propensity - imputed
@@ -49,7 +49,7 @@ class AveragedTogether(JointLearning):
     """Averages clicks and their ``ratio`` cells of D together: |O|/|D| is taken for 1/(1 + ratio)."""
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
-        """s · mean_{B_O} [ê + (e − ê)/p] + (1 − s) · mean_{B_D} ê, s = 1/(1 + ratio)."""
+        """Return s · mean_{B_O} [ê + (e − ê)/p] + (1 − s) · mean_{B_D} ê, s = 1/(1 + ratio)."""
         observed, logit = self.weighed(setting, observed), setting.logit(observed)
         clicked = self.correction(setting, observed, logit) + self.imputed_error(setting, observed, logit)
         imputed = self.imputed_error(setting, full, setting.logit(full))
@@ -67,7 +67,7 @@ class ClicksAndUnclicked:
     ratio: float
 
     def __call__(self, observed: ShuffledRows, population: Population) -> Sampler:
-        """The sampler."""
+        """Return the sampler."""
         clicks = replace(observed, batch_size=max(1, round(observed.batch_size / (1.0 + self.ratio))))
         return ObservedAndFull(clicks, population, self.ratio, unclicked_once=True)
 
@@ -76,7 +76,7 @@ class UnclickedOnce(JointLearning):
     """``batch_size`` counts clicks and cells of D together; the cells are unclicked ones, drawn once."""
 
     def plan(self) -> Plan:
-        """The method's passes, the last of which draws so."""
+        """Return the method's passes, the last of which draws so."""
         *others, prediction = super().plan()
         return (*others, replace(prediction, sampler=ClicksAndUnclicked(self.ratio)))
 
@@ -85,16 +85,16 @@ class NoisyImputer(JointLearning):
     """Leaves the imputer's dropout on where the prediction reads it."""
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
-        """b with its dropout on, without gradient.
+        """Return b with its dropout on, without gradient.
 
-        Both terms of a click must see the same noise: what was read of the last batch is kept.
+        Both terms of a click must see the same noise: what was read of the last batch is read.
         """
-        kept: tuple[Batch, Tensor] | None = vars(self).get(LAST_READ)
-        if kept is None or kept[0] is not batch:
+        read: tuple[Batch, Tensor] | None = vars(self).get(LAST_READ)
+        if read is None or read[0] is not batch:
             with torch.no_grad():
-                kept = batch, setting.logit(batch, "imputation")
-            vars(self)[LAST_READ] = kept
-        return kept[1]
+                read = batch, setting.logit(batch, "imputation")
+            vars(self)[LAST_READ] = read
+        return read[1]
 
 
 class OfficialV2(IPSV2):

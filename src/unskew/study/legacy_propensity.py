@@ -39,12 +39,12 @@ class DualFocalOnProbabilities(DualFocal):
         require(self.link == "none", "the inverse link is not that of probabilities", "use link='none'")
 
     def loss(self, target: Tensor, logit: Tensor) -> Tensor:
-        """That of the squeezed logit."""
+        """Return the loss of the squeezed logit."""
         return super().loss(target, 2.0 * torch.sigmoid(logit) - 1.0)
 
 
 def legacy_uncertainty(name: str | None, **params: Any) -> Uncertainty | None:
-    """An uncertainty method by name, also that of the published code."""
+    """Return an uncertainty method by name, also that of the published code."""
     if name == DualFocalOnProbabilities.name:
         return DualFocalOnProbabilities(**params)
     return make_uncertainty(name, **params)
@@ -89,11 +89,11 @@ class LegacyPropensity(Propensity):
     calibrator_dropout: bool = False
 
     def holds_out(self) -> bool:
-        """Whether any cell of D is kept from training."""
+        """Return whether any cell of D is held out."""
         return not (self.calibrate_in_sample and self.judge_in_sample and self.patience is None)
 
     def is_noisy(self) -> bool:
-        """Whether the calibrator's scores have dropout noise of their own."""
+        """Return whether the calibrator's scores have dropout noise of their own."""
         return self.calibrator_dropout and self.calibrator is not None and not self.method().passes()
 
     def _check(self) -> None:
@@ -125,7 +125,7 @@ class LegacyPropensity(Propensity):
         return self._training_cells(replicas) if in_sample else super()._held_out(role, replicas)
 
     def _training_cells(self, replicas: Sequence[int]) -> HeldOutCells:
-        """The training clicks and as many fresh negatives per click as it is trained on."""
+        """Return the training clicks and as many fresh negatives per click as it is trained on."""
         cells = self.cells_
         admitted = cells.admitted(TRAIN, replicas) | cells.admitted(SPARED, replicas)
         # Members of an ensemble are judged together, so all have the cells of the first.

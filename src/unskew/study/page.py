@@ -75,8 +75,8 @@ def write_pages(
 ) -> None:
     """Write tables as files to read: ``tables.md`` and ``tables.html``."""
     markdown = [f"# {title}", "\n".join(f"- {note}" for note in notes)]
-    for each in tables:
-        markdown += [f"## {each.title}", each.markdown(), each.caption]
+    for table in tables:
+        markdown += [f"## {table.title}", table.markdown(), table.caption]
     texts = {
         "tables.md": "\n\n".join(markdown) + "\n",
         "tables.html": _page(title, tables, notes, first or FirstScreen()),

@@ -81,35 +81,35 @@ class PaperComparison:
 
 
 def summarised(
-    table: pa.Table, preset: Preset, protocol: ProtocolName, dataset: str, part: str
+    table: pa.Table, preset: Preset, protocol: ProtocolName, dataset: str, kind: str
 ) -> StudySummary:
     """Sum up a preset's rows on one test set; all its tests are one family."""
-    if part == "propensity":
+    if kind == "propensity":
         wanted = [("", key) for key in sources_of(protocol)]
     else:
         wanted = [(method, key) for method in preset.methods for key in preset.rows_of(method, protocol)]
     lines = table.select(["dataset", "part", "method", "propensity", "calibrator"]).to_pylist()
     rows: dict[tuple[str, str], list[int]] = {}
     for number, line in enumerate(lines):
-        if line["dataset"] == dataset and line["part"] in (part, "users"):
+        if line["dataset"] == dataset and line["part"] in (kind, "users"):
             key = SOURCE_OF.get((line["propensity"], line["calibrator"]), ALONE)
             rows.setdefault((line["method"], key), []).append(number)
     chosen = table.take([number for each in wanted for number in rows.get(each, ())])
-    metrics = RANKING if part == "method" else PAPER_PROPENSITY if protocol == "paper" else HONEST_PROPENSITY
+    metrics = RANKING if kind == "method" else PAPER_PROPENSITY if protocol == "paper" else HONEST_PROPENSITY
     against = {"method": "escm2-dr"} if preset.name == "table-sota" else RAW
     return summary(
         chosen,
-        part="method" if part == "method" else "propensity",
+        kind="method" if kind == "method" else "propensity",
         metrics=metrics,
         against=against,
         title=preset.title,
     )
 
 
-def comparisons(found: StudySummary, preset: Preset) -> list[PaperComparison]:
+def comparisons(summary: StudySummary, preset: Preset) -> list[PaperComparison]:
     """Set every number of a summary beside the paper's, where it prints one."""
     result = []
-    for row, figures in found.rows.items():
+    for row, figures in summary.rows.items():
         source = SOURCE_OF.get((row.propensity, row.calibrator), ALONE)
         for metric, ours in figures.items():
             paper = _printed(preset, row, source, metric) if preset.published else None
@@ -128,24 +128,26 @@ def _printed(preset: Preset, row: Row, source: str, metric: str) -> Published | 
     )
 
 
-def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: bool = True) -> Table:
+def beside(summary: StudySummary, preset: Preset, *, note: str = "", with_paper: bool = True) -> Table:
     """Return three lines a row: ours, the paper's, and by how many of its standard deviations they differ.
 
     Rows that the paper does not have are one line.
     """
     by_row: dict[tuple[str, str], dict[str, PaperComparison]] = {}
-    for number in comparisons(found, preset):
+    for number in comparisons(summary, preset):
         by_row.setdefault((number.method, number.source), {})[number.metric] = number
     is_one_method = len({method for method, _ in by_row}) == 1
     lines: list[Sequence[Any]] = []
     for (method, source), numbers in by_row.items():
         name = SOURCES[source].title if source else ""
         head = (name or method) if is_one_method else f"{method} {name}".strip()
-        lines += _lines(head, [numbers.get(metric) for metric in found.metrics], with_paper)
+        lines += _lines(head, [numbers.get(metric) for metric in summary.metrics], with_paper)
     against = "ESCM²-DR" if preset.name == "table-sota" else "raw"
-    measured = re.sub("differs from .*? at 5 %", f"differs from {against} at 5 %", found.caption)
+    measured = re.sub("differs from .*? at 5 %", f"differs from {against} at 5 %", summary.caption)
     marked = f"{PAPER_MARK} the paper's mark" if with_paper and preset.published else ""
-    names = found.metrics if preset.methods else [PROPENSITY_METRICS[name].heading for name in found.metrics]
+    names = (
+        summary.metrics if preset.methods else [PROPENSITY_METRICS[name].heading for name in summary.metrics]
+    )
     return Table(
         title=preset.title,
         columns=("", *names),

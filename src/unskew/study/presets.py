@@ -106,7 +106,7 @@ class Preset:
         Methods that it needs.
     only_with
         The one row of a method; methods that are not named have all of the protocol's.
-    given
+    external
         Methods with a click tower of their own that take the rows' propensities from outside instead.
     only
         The dataset that it is about; None is any.
@@ -120,7 +120,7 @@ class Preset:
     published: str = ""
     methods: Sequence[str] = ()
     only_with: Mapping[str, str] = field(default_factory=dict)
-    given: Sequence[str] = ()
+    external: Sequence[str] = ()
     only: str | None = None
     in_all: bool = True
 
@@ -128,7 +128,7 @@ class Preset:
         """Return the rows of a method: sources, or ``ALONE`` where it takes no propensities."""
         if method in self.only_with:
             return (self.only_with[method],)
-        if METHODS[method].needs_propensity or method in self.given:
+        if METHODS[method].needs_propensity or method in self.external:
             return sources_of(protocol)
         return (ALONE,)
 

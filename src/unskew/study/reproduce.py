@@ -36,7 +36,7 @@ from unskew.study.paper_tables import (
     switch_table,
 )
 from unskew.study.presets import NOISY, PRESETS, SOURCES, Preset, chosen_presets, sources_of, wanted
-from unskew.study.table import Part, seeds_of, summary, write_tables
+from unskew.study.table import Kind, seeds_of, summary, write_tables
 from unskew.study.workshop import OTHER_TEST, Workshop
 
 WHERE = {
@@ -73,10 +73,10 @@ def found_data(data: str | None, root: Path | None) -> tuple[str, Path | None, l
 
 
 def _folder_of(name: str) -> Path | None:
-    places = [os.environ["UNSKEW_DATA"]] if "UNSKEW_DATA" in os.environ else []
-    for place in (*places, *DATA_FOLDERS):
-        if (Path(place) / name).is_dir():
-            return Path(place) / name
+    folders = [os.environ["UNSKEW_DATA"]] if "UNSKEW_DATA" in os.environ else []
+    for folder in (*folders, *DATA_FOLDERS):
+        if (Path(folder) / name).is_dir():
+            return Path(folder) / name
     return None
 
 
@@ -117,13 +117,13 @@ class Reproduction:
         complete(self.workshop, runs, f"reproduce-{self.protocol}", self.jobs, self.progress)
         return table_of(self.workshop, {key: row_of(config) for key, config in runs.items()})
 
-    def values(self, configs: Iterable[Config], part: Part = "method") -> list[dict[str, list[float]]]:
+    def values(self, configs: Iterable[Config], kind: Kind = "method") -> list[dict[str, list[float]]]:
         """Return each run's metrics, one value for each seed, on the dataset's own test set."""
         return [
             {
                 metric: list(by_seed.values())
-                for metric, by_seed in seeds_of(self.table([config]), part)[
-                    row_of(config)._replace(**({"method": ""} if part == "propensity" else {}))
+                for metric, by_seed in seeds_of(self.table([config]), kind)[
+                    row_of(config)._replace(**({"method": ""} if kind == "propensity" else {}))
                 ].items()
             }
             for config in configs
@@ -184,9 +184,9 @@ def reproduce(
     data, root, notes = found_data(named, None if asked.data.root is None else Path(asked.data.root))
     chosen, left_out = chosen_presets(list(presets), data, asked.evaluation.protocol)
     _check_folder(out)
-    place = {} if root is None else {"data.root": str(root)}
+    where = {} if root is None else {"data.root": str(root)}
     work = Reproduction(
-        {**base, "data.source": data, **place}, Workshop(out / RESULTS, both_tests=True), jobs, progress
+        {**base, "data.source": data, **where}, Workshop(out / RESULTS, both_tests=True), jobs, progress
     )
     rows = wanted(chosen, work.protocol)
     # Both look at the data and the device: nothing is written before.
@@ -226,18 +226,18 @@ def _check_folder(out: Path) -> None:
 
 def _add_tables(result: Reproduced, preset: Preset) -> None:
     protocol, data = result.work.protocol, result.work.data
-    part: Part = "propensity" if preset.kind == "propensities" else "method"
+    kind: Kind = "propensity" if preset.kind == "propensities" else "method"
     own = protocol_of(result.work.plain).test_protocol
     names = [name for name in result.table["dataset"].unique().to_pylist() if name != data]
-    for name in (data, *names) if part == "method" else (data,):
-        found = summarised(result.table, preset, protocol, name, part)
+    for name in (data, *names) if kind == "method" else (data,):
+        summed = summarised(result.table, preset, protocol, name, kind)
         if name == data:
-            result.comparisons[preset.name] = comparisons(found, preset)
-        kind = OTHER_TEST[own if name != data else "honest" if own == "paper" else "paper"]
-        measured = f"{protocol} protocol, test set {kind}" if part == "method" else JUDGED_ON[protocol]
+            result.comparisons[preset.name] = comparisons(summed, preset)
+        other = OTHER_TEST[own if name != data else "honest" if own == "paper" else "paper"]
+        measured = f"{protocol} protocol, test set {other}" if kind == "method" else JUDGED_ON[protocol]
         if preset.name == "table-sota" and protocol == "paper":
             measured += "; methods without published code keep their own defaults, the epoch chosen on clicks"
-        shown = beside(found, preset, note=measured, with_paper=name == data or protocol == "honest")
+        shown = beside(summed, preset, note=measured, with_paper=name == data or protocol == "honest")
         result.tables.setdefault(preset.name, []).append(shown)
 
 

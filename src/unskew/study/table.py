@@ -62,7 +62,7 @@ def learned_nothing(by_metric: Mapping[str, Mapping[int, float]]) -> tuple[Learn
     return tuple(networks)
 
 
-Part = Literal["propensity", "method", "timing", "users"]
+Kind = Literal["propensity", "method", "timing", "users"]
 
 FOUND = {
     "config": pa.string(),
@@ -190,7 +190,7 @@ def read_table(folder: Path) -> pa.Table:
 def summary(
     table: pa.Table,
     *,
-    part: Part = "method",
+    kind: Kind = "method",
     metrics: Sequence[str] | None = None,
     against: Mapping[str, str] | None = None,
     title: str = "",
@@ -221,14 +221,14 @@ def summary(
     >>> round(figure.mean, 4), round(figure.std, 4), round(figure.difference, 4)
     (0.725, 0.0212, 0.015)
     """
-    values = seeds_of(table, part)
-    resampled = _resampled(table) if part == "method" else {}
-    defaults = SHOWN_METRICS if part == "method" else [m.name for m in SHOWN_PROPENSITY if m.compared]
+    values = seeds_of(table, kind)
+    resampled = _resampled(table) if kind == "method" else {}
+    defaults = SHOWN_METRICS if kind == "method" else [m.name for m in SHOWN_PROPENSITY if m.compared]
     measured = {metric for by_metric in values.values() for metric in by_metric}
     chosen = tuple(metric for metric in metrics or defaults if metric in measured)
     rows = {
         row: {
-            metric: _figure(by_metric[metric], resampled.get((row, metric)), part == "method")
+            metric: _figure(by_metric[metric], resampled.get((row, metric)), kind == "method")
             for metric in chosen
             if metric in by_metric
         }
@@ -241,16 +241,16 @@ def summary(
     if tests:
         whom = " ".join(f"{name} {value}" for name, value in (against or {}).items())
         how = f"paired t-test over seeds, Holm over {tests} comparisons"
-        how += ", and 95 % interval of the difference over test users" if part == "method" else ""
+        how += ", and 95 % interval of the difference over test users" if kind == "method" else ""
         caption += f"; * differs from {whom} at 5 % ({how})"
     collapsed = {row: networks for row, by in values.items() if (networks := learned_nothing(by))}
     return StudySummary(title=title, rows=rows, metrics=chosen, caption=caption, collapsed=collapsed)
 
 
-def seeds_of(table: pa.Table, part: Part) -> dict[Row, dict[str, dict[int, float]]]:
+def seeds_of(table: pa.Table, kind: Kind) -> dict[Row, dict[str, dict[int, float]]]:
     """Return values by row, metric and seed, in the order of the table."""
     values: dict[Row, dict[str, dict[int, float]]] = {}
-    for line in table.filter(pc.equal(table["part"], part)).to_pylist():
+    for line in table.filter(pc.equal(table["part"], kind)).to_pylist():
         row = Row(*(line[name] for name in Row._fields))
         values.setdefault(row, {}).setdefault(line["metric"], {})[line["seed"]] = line["value"]
     return values
@@ -294,11 +294,11 @@ def _add_tests(
 
 def _resampled(table: pa.Table) -> dict[tuple[Row, str], NDArray[np.float64]]:
     """Return by row and metric the mean over seeds on resamples of the test users."""
-    found = {}
+    resampled = {}
     for line in table.filter(pc.equal(table["part"], "users")).to_pylist():
         row = Row(*(line[name] for name in Row._fields))
-        found[row, line["metric"]] = np.array(line["users"], dtype=np.float64)
-    return found
+        resampled[row, line["metric"]] = np.array(line["users"], dtype=np.float64)
+    return resampled
 
 
 def _figure(by_seed: Mapping[int, float], resampled: NDArray[np.float64] | None, is_of_users: bool) -> Figure:

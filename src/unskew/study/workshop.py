@@ -175,7 +175,7 @@ class Workshop:
     def _trained(self, folder: Path, bare: BasePropensity, log: Log, **options: Any) -> BasePropensity:
         """Return the models that are kept in a folder, or train and keep them."""
         try:
-            kept = load_propensity(folder, device=options["device"])
+            loaded = load_propensity(folder, device=options["device"])
             _timing(folder)
         except RunFolderError:
             shutil.rmtree(folder, ignore_errors=True)
@@ -184,9 +184,9 @@ class Workshop:
             seconds = time.perf_counter() - start
             save_propensity(bare, folder, timing={"train_seconds": seconds})
             return bare
-        assert isinstance(kept, BasePropensity)
-        kept.use_log(log)
-        return kept
+        assert isinstance(loaded, BasePropensity)
+        loaded.use_log(log)
+        return loaded
 
     def read(self, key: str) -> pa.Table | None:
         """Return the table of a run by its hash; None where it is not finished, or damaged."""
@@ -238,10 +238,10 @@ class Workshop:
         if (other := self._other_test(result)) is not None:
             name = OTHER_TEST[protocol_of(result.config).test_protocol]
             tests[name] = evaluate(model, other)
-        for test, found in tests.items():
-            for metric, values in found.items():
+        for test, measured in tests.items():
+            for metric, values in measured.items():
                 yield from _of_seeds("method", model.seeds_, metric, values, test=test)
-                known = [line for line in found.resampled[metric] if np.isfinite(line).any()]
+                known = [line for line in measured.resampled[metric] if np.isfinite(line).any()]
                 if known:
                     yield {"part": "users", "test": test, "metric": metric, "users": np.mean(known, axis=0)}
         members = (len(model.seeds_), -1)
@@ -280,10 +280,10 @@ def _propensity_rows(result: Result) -> Iterator[dict[str, Any]]:
 
 
 def _of_seeds(
-    part: str, seeds: Iterable[int], metric: str, values: Iterable[float], test: str = ""
+    kind: str, seeds: Iterable[int], metric: str, values: Iterable[float], test: str = ""
 ) -> Iterator[dict[str, Any]]:
     for seed, value in zip(seeds, values, strict=True):
-        yield {"part": part, "test": test, "seed": seed, "metric": metric, "value": float(value)}
+        yield {"part": kind, "test": test, "seed": seed, "metric": metric, "value": float(value)}
 
 
 def _timing(folder: Path) -> dict[str, float]:

@@ -56,8 +56,8 @@ def _metric_chart(
     methods: Mapping[str, Any], name: str, rails: Mapping[str, Mapping[str, float]]
 ) -> DotChart:
     about, rows = metric(name), []
-    for key, of in methods.items():
-        summary = of.get(name) or {}
+    for key, by_metric in methods.items():
+        summary = by_metric.get(name) or {}
         seeds = np.array([real(value) for value in summary.get("seeds", [])])
         seeds = seeds[np.isfinite(seeds)]
         if not len(seeds):
@@ -78,10 +78,10 @@ def _metric_chart(
 def predicted_chart(promised: Mapping[str, Promise], came: float, where: str) -> DotChart:
     """Return the conversions that each method predicts, with 95 % intervals, beside those that occurred."""
     rows = []
-    for key, each in promised.items():
-        low, high = (came + excess for excess in (each.excess_low, each.excess_high))
-        dot = Dot(each.promised, low, high, look=method_parts(key)[1])
-        rows.append(DotRow(method_name(key), (dot,), number(each.promised, 0)))
+    for key, promise in promised.items():
+        low, high = (came + excess for excess in (promise.excess_low, promise.excess_high))
+        dot = Dot(promise.promised, low, high, look=method_parts(key)[1])
+        rows.append(DotRow(method_name(key), (dot,), number(promise.promised, 0)))
     title, words = f"Conversions predicted on {where}", f"{number(came, 0)} occurred"
     return DotChart(title, rows, "conversions", rule=came, rule_words=words)
 
@@ -137,8 +137,8 @@ def estimates_chart(truth: Mapping[str, Any]) -> DotChart:
         ``{"ideal_loss", "estimates": {name: {"estimate", "standard_error"}}}``.
     """
     ideal, rows = real(truth.get("ideal_loss")), []
-    for key, of in truth.get("estimates", {}).items():
-        value, half = real(of.get("estimate")), NOISE * real(of.get("standard_error"))
+    for key, estimate in truth.get("estimates", {}).items():
+        value, half = real(estimate.get("estimate")), NOISE * real(estimate.get("standard_error"))
         dot = Dot(value, value - half, value + half, look=method_parts(key)[1])
         rows.append(DotRow(method_name(key), (dot,), brief(value)))
     label = "loss over all pairs, as estimated from the clicked ones"
@@ -180,10 +180,10 @@ def fields_charts(importances: Mapping[str, Mapping[str, Any]]) -> list[DotChart
     charts = []
     for title, importance in importances.items():
         rows = []
-        for each in importance["fields"][:MOST_FIELDS]:
-            loss = each["auc"]
+        for field in importance["fields"][:MOST_FIELDS]:
+            loss = field["auc"]
             dot = Dot(loss["mean"], loss["low"], loss["high"], filled=excludes_zero(loss))
-            rows.append(DotRow(plain(each["field"]), (dot,), signed_fixed(loss["mean"])))
+            rows.append(DotRow(plain(field["field"]), (dot,), signed_fixed(loss["mean"])))
         label = "AUC lost when the field is permuted"
         charts.append(DotChart(title, rows, label, rule=0.0, empty="too few rows to tell"))
     return charts

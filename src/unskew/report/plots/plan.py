@@ -30,9 +30,9 @@ def plan_figure(plan: Mapping[str, Any]) -> Figure:
     figure = new_figure(3.8)
     sizes, mark = np.array(plan["sizes"]), SERIES["raw"]
     panels = figure.subplots(1, len(plan["metrics"]), squeeze=False)[0]
-    for axes, (name, of) in zip(panels, plan["metrics"].items(), strict=True):
+    for axes, (name, needs) in zip(panels, plan["metrics"].items(), strict=True):
         detectable = np.array(plan["detectable"][name])
-        shown, needed, difference = [detectable], of["impressions"], of["difference"]
+        shown, needed, difference = [detectable], needs["impressions"], needs["difference"]
         axes.set_title(registered(name).label)
         if difference and needed and sizes[0] <= needed <= sizes[-1]:
             shown.append(np.array([difference]))

@@ -172,23 +172,23 @@ def weights_figure(sketches: Sketches, *, rows: str = "rows") -> Figure:
 
 @styled
 def histogram_figures(
-    sketches: Sketches, *, p_min: float | None = None, rows: str = "rows", of: str = "clicked"
+    sketches: Sketches, *, p_min: float | None = None, rows: str = "rows", positive: str = "clicked"
 ) -> list[Figure]:
-    """Return histograms of all scores, and of the weights of the rows with outcome 1 (which ``of`` names),
+    """Return histograms of all scores, and of the weights of rows with outcome 1 (``positive`` names them),
     with the clip on both."""
     points = {name: sketch.points() for name, sketch in sketches.items() if sketch.rows}
     scores = {name: (np.maximum(each.score, LOWEST_SHOWN), each.total) for name, each in points.items()}
     weights = {name: _weights_of(sketch) for name, sketch in sketches.items()}
     weights = {name: parts for name, parts in weights.items() if len(parts[0])}
-    titles = f"Scores of all {rows}", f"Weights of the {of} {rows}"
-    drawn = [nothing(titles[0], NO_SCORES), nothing(titles[1], f"no {of} {rows}")]
+    titles = f"Scores of all {rows}", f"Weights of the {positive} {rows}"
+    drawn = [nothing(titles[0], NO_SCORES), nothing(titles[1], f"no {positive} {rows}")]
     if scores:
         clip = None if p_min is None else (p_min, f"p_min {plain(p_min, 3)}")
         labels = "score p (log axis)", f"share of {rows} in %"
         drawn[0] = _histogram(titles[0], scores, labels, clip, shares=True)
     if weights:
         clip = (1 / p_min, f"clip {plain(1 / p_min, 3)}") if p_min else None
-        labels = "weight 1/p (log axis)", f"{of} {rows} (log axis)"
+        labels = "weight 1/p (log axis)", f"{positive} {rows} (log axis)"
         drawn[1] = _histogram(titles[1], weights, labels, clip)
     return drawn
 
@@ -202,15 +202,17 @@ def _histogram(
     shares: bool = False,
 ) -> Figure:
     """Draw values and how many rows have each, as shares of all or as counts on a logarithmic axis."""
-    every = np.concatenate([each for each, _ in values.values()])
+    every = np.concatenate([height for height, _ in values.values()])
     low, high = float(every.min()), float(every.max())
     if high < low * 1.01:
         low, high = low / 2, high * 2
     edges = np.geomspace(low * 0.999, high * 1.001, HISTOGRAM_BINS + 1)
-    counts = {name: np.histogram(each, bins=edges, weights=rows)[0] for name, (each, rows) in values.items()}
+    counts = {
+        name: np.histogram(height, bins=edges, weights=rows)[0] for name, (height, rows) in values.items()
+    }
     if shares:
-        counts = {name: 100 * each / each.sum() for name, each in counts.items()}
-    most = max(float(each.max()) for each in counts.values())
+        counts = {name: 100 * height / height.sum() for name, height in counts.items()}
+    most = max(float(height.max()) for height in counts.values())
     figure, axes = new_panel(title)
     set_axis(axes, "x", Axis(float(edges[0]), float(edges[-1]), "log", labels[0]))
     set_axis(
@@ -218,11 +220,11 @@ def _histogram(
         "y",
         Axis(0.0, 1.15 * most, "linear", labels[1]) if shares else Axis(0.7, 2.6 * most, "log", labels[1]),
     )
-    for name, each in counts.items():
+    for name, height in counts.items():
         series = SERIES.get(name, SERIES["calibrated"])
         look: dict[str, Any] = {"color": series.colour.light, "baseline": axes.get_ylim()[0]}
-        axes.stairs(each, edges, fill=True, alpha=0.16, **look)
-        axes.stairs(each, edges, linewidth=1.4, linestyle=series.dashes, label=name, **look)
+        axes.stairs(height, edges, fill=True, alpha=0.16, **look)
+        axes.stairs(height, edges, linewidth=1.4, linestyle=series.dashes, label=name, **look)
     if clip is not None and edges[0] < clip[0] <= edges[-1]:
         rule(axes, clip[0], clip[1])
     return key_below(figure, axes)
