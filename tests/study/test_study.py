@@ -75,6 +75,33 @@ def counted(monkeypatch):
     return count
 
 
+OWN = (
+    "import unskew as us\nfrom dataclasses import dataclass\n"
+    "@us.register\n@dataclass(kw_only=True)\nclass Mine(us.IPS):\n    name = 'mine-of-tests'\n"
+)
+"""A method of a user's own, which is IPS."""
+
+
+@pytest.fixture
+def own_method(tmp_path, monkeypatch):
+    """What registers a method from its text."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def forget():
+        if "mine-of-tests" in METHODS:
+            del METHODS["mine-of-tests"]
+        sys.modules.pop("with_mine", None)
+
+    def load(text):
+        forget()
+        (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+        load_own_code(tmp_path / "mine.py")
+
+    yield load
+    forget()
+
+
 class TestList:
     def test_the_grid_is_of_fields_and_runs_that_are_one_stand_once(self):
         assert tiny().rows == [
@@ -230,39 +257,19 @@ class TestResults:
         with shop.opened():
             assert not list((tmp_path / "results").iterdir())
 
-    def test_keys_change_with_the_configuration_the_data_and_the_code_of_a_method(
-        self, tmp_path, monkeypatch
-    ):
-        monkeypatch.setattr(sys, "path", list(sys.path))
-        monkeypatch.setattr(sys, "dont_write_bytecode", True)
-        (tmp_path / "log.csv").write_text("user,item,conversion\na,x,1\nb,y,0\na,y,0\n", encoding="utf-8")
-        file = tmp_path / "mine.py"
-        text = (
-            "import unskew as us\nfrom dataclasses import dataclass\n"
-            "@us.register\n@dataclass(kw_only=True)\nclass Mine(us.IPS):\n    name = 'mine-of-tests'\n"
-        )
+    def test_keys_change_with_the_configuration_the_data_and_the_code_of_a_method(self, tmp_path, own_method):
+        log = tmp_path / "log.csv"
+        log.write_text("user,item,conversion\na,x,1\nb,y,0\na,y,0\n", encoding="utf-8")
 
-        def forget():
-            if "mine-of-tests" in METHODS:
-                del METHODS["mine-of-tests"]
-            sys.modules.pop("with_mine", None)
+        def key(code=OWN, **changes):
+            own_method(code)
+            values = {"data": str(log), "method": "mine-of-tests", "cache": "none"}
+            return Workshop(tmp_path).key(us.Config(**values, space="matrix", user="user", **changes))
 
-        def key(code=text, **changes):
-            forget()
-            file.write_text(code, encoding="utf-8")
-            load_own_code(file)
-            values = {"data": str(tmp_path / "log.csv"), "method": "mine-of-tests", "cache": "none"}
-            return Workshop(tmp_path).key(
-                us.Config(**{**values, "space": "matrix", "user": "user"}, **changes)
-            )
-
-        try:
-            keys = [key(), key(seeds=3), key(text + "# other\n")]
-            assert key() == keys[0]
-            (tmp_path / "log.csv").write_text("user,item,conversion\na,x,1\nb,y,0\n", encoding="utf-8")
-            assert len({*keys, key()}) == 4
-        finally:
-            forget()
+        keys = [key(), key(seeds=3), key(OWN + "# other\n")]
+        assert key() == keys[0]
+        log.write_text("user,item,conversion\na,x,1\nb,y,0\n", encoding="utf-8")
+        assert len({*keys, key()}) == 4
         assert digest_of(x=1) == digest_of(x=1) != digest_of(x=2)
 
     def test_a_folder_with_other_things_is_left_alone(self, tmp_path):
@@ -354,8 +361,11 @@ def test_killed_twice_at_random_and_the_same_table_to_the_last_digit(done, tmp_p
 
 
 @pytest.mark.slow
-def test_several_processes_give_the_same_table(done, tmp_path):
-    run = run_study(tiny(grid={**GRID, "method": ["naive", "ips"]}), tmp_path / "s", jobs=2)
-    for metric in ("auc", "nll"):
-        found, expected = (values(each.table, method="ips", metric=metric) for each in (run, done))
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+def test_several_processes_give_the_same_table_also_of_code_of_ones_own(done, own_method, tmp_path):
+    own_method(OWN)
+    study = tiny(grid={**GRID, "method": ["ips", "mine-of-tests"], "calibrator": ["platt"]})
+    table = run_study(study, tmp_path / "s", jobs=2).table
+    of = {"metric": "auc", "propensity": "mf", "calibrator": "platt"}
+    expected = values(done.table, method="ips", **of)
+    for method in ("ips", "mine-of-tests"):
+        np.testing.assert_allclose(values(table, method=method, **of), expected, rtol=1e-6)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from unskew.base.errors import RunFolderError
 from unskew.base.files import write_json
+from unskew.base.own_code import load_own_code, own_files
 from unskew.base.progress import SILENT, Progress
 from unskew.metrics.collapse import collapse_message
 from unskew.report.facts import COLLAPSED_MARK
@@ -134,7 +135,7 @@ def _finished(
         return
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    arguments = workshop.folder, workshop.both_tests, threads
+    arguments = workshop.folder, workshop.both_tests, threads, own_files()
     with ProcessPoolExecutor(jobs, context, _begin, arguments) as pool:
         futures = {pool.submit(_finish, config, key): config for key, config in runs}
         for future in as_completed(futures):
@@ -146,7 +147,7 @@ _own: list[Workshop] = []
 """The workshop of a worker process."""
 
 
-def _begin(folder: Path, both_tests: bool, threads: int) -> None:
+def _begin(folder: Path, both_tests: bool, threads: int, own_code: Sequence[Path]) -> None:
     """Prepare a worker, which ends when the study that started it is killed."""
     import torch
 
@@ -158,6 +159,8 @@ def _begin(folder: Path, both_tests: bool, threads: int) -> None:
 
     threading.Thread(target=end_with_the_study, daemon=True).start()
     torch.set_num_threads(threads)
+    for path in own_code:
+        load_own_code(path)
     _own.append(Workshop(folder, both_tests))
 
 
