@@ -13,7 +13,7 @@ from pyarrow import csv
 from unskew.audit import audit
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.reliability import Promise
-from unskew.report.cost import excess_words, judge_promise, promises
+from unskew.report.facts import excess_words, judge_promise, promises
 from unskew.report.finding import Answer
 from unskew.report.findings import bias_findings, cost_findings, findings, help_findings
 from unskew.report.propensity_findings import propensity_findings

@@ -10,7 +10,7 @@ from matplotlib.text import Text
 from scipy import stats
 
 from unskew.metrics import CalibrationSketch, wce
-from unskew.report.plots.learning import learning_figures
+from unskew.report.plots.curves import learning_figures
 from unskew.report.plots.methods import (
     difference_charts,
     estimates_chart,

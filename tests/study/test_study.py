@@ -190,6 +190,11 @@ class TestNumbers:
             found = values(done.table, method=method, propensity="mf", calibrator="platt", metric="auc")
             np.testing.assert_allclose(found, us.evaluate(model, data.test)["auc"], rtol=1e-4)
 
+    def test_the_notes_have_the_folds_of_the_propensities_that_were_trained(self, done):
+        assert [note for note in done.notes if "fold" in note] == [
+            "model and calibrator held out: 2-fold cross-fitted"
+        ]
+
     def test_a_constant_has_a_perfect_ece_and_no_discrimination(self, done):
         of = {"propensity": "constant", "part": "propensity"}
         assert values(done.table, metric="ece", **of) == pytest.approx(0.0, abs=1e-9)

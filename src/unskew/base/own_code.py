@@ -52,9 +52,3 @@ def load_own_code(path: Path) -> None:
         raise ParameterError(
             f"{type(error).__name__}: {error}", where=where, remedy=f"run python {path} to see where"
         ) from error
-
-
-def own_files() -> list[Path]:
-    """Return the files that were loaded so, for processes that need the same names."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(PREFIX)]
-    return [Path(str(module.__file__)) for module in modules]

@@ -181,7 +181,7 @@ class RandomPlan(ShowsItself):
 
     def svg(self) -> str:
         """Draw the least difference by the number of impressions, as a picture that stands alone."""
-        from unskew.report.plots.plan import plan_svg
+        from unskew.report.plots.curves import plan_svg
 
         return plan_svg(self.to_dict())
 

@@ -13,7 +13,7 @@ from unskew.report.audit_tables import (
     repair_table,
     segments_table,
 )
-from unskew.report.cost import excess_words, judge_promise
+from unskew.report.facts import excess_words, judge_promise
 from unskew.report.page import Picture, picture, render
 from unskew.report.plots.methods import SEGMENTS_DRAWN, segments_chart
 from unskew.report.plots.scores import histogram_figures, reliability_figures, weights_figure

@@ -1,14 +1,17 @@
-"""Facts of a run that findings, pages and tables share: names, the test set, levels."""
+"""Facts of a run that findings, pages and tables share: names, the test set, levels and what they cost."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
 from unskew.metrics.collapse import collapse_message
+from unskew.metrics.judgement import LEVEL_TOLERANCE, Level, judge_level
+from unskew.metrics.reliability import Promise
 from unskew.metrics.significance import LEAST_SEEDS
-from unskew.report.numbers import counted, real
+from unskew.report.numbers import counted, number, percent, real
 
 LEVEL = "mean_over_rate"
 """The metric of a model's level: mean prediction ÷ conversion rate."""
@@ -118,3 +121,45 @@ def collapsed_sentences(metrics: Mapping[str, Any], *keys: str) -> list[str]:
         for key in keys or networks
         for network in networks.get(key, ())
     ]
+
+
+def judge_promise(promised: Promise, tolerance: float = LEVEL_TOLERANCE) -> Level:
+    """Judge by the interval of the excess whether a predicted number of outcomes is right."""
+    if promised.came <= 0:
+        return "bad" if promised.excess_low > 0 else "undecided"
+    low, high = (1 + excess / promised.came for excess in (promised.excess_low, promised.excess_high))
+    return judge_level(low, high, tolerance=tolerance).level
+
+
+def excess_words(promised: Promise, tolerance: float = LEVEL_TOLERANCE) -> str:
+    """Say how many outcomes too many or too few are predicted, with the interval."""
+    low, high = promised.excess_low, promised.excess_high
+    amount = f"{number(abs(promised.excess), 0)} too {'many' if promised.excess > 0 else 'few'}"
+    if number(abs(promised.excess), 0) == "0":
+        amount = "exactly as many"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"{amount} (undecided)"
+    if low > 0 or high < 0:
+        near, far = sorted((abs(low), abs(high)))
+        interval, end = f"{number(near, 0)} to {number(far, 0)}", ""
+    else:
+        interval, end = f"{number(-low, 0)} too few to {number(high, 0)} too many", ": undecided"
+    if judge_promise(promised, tolerance) == "good":
+        end = f": right within {percent(tolerance)}"
+    return f"{amount} (95 % interval {interval}{end})"
+
+
+def promises(metrics: Mapping[str, Any]) -> dict[str, Promise]:
+    """Return what each method predicts on the test set beside what occurred; empty where that is unknown.
+
+    The interval is that of the level, turned into the conversions that were to be expected.
+    """
+    came = real((metrics.get("data") or {}).get("test_conversions"))
+    promised = {}
+    for key, summary in filled(metrics.get("methods")).items():
+        level, low, high = (real(summary.get(LEVEL, {}).get(name)) for name in ("mean", "low", "high"))
+        if math.isfinite(level) and math.isfinite(came):
+            total = level * came
+            # excess_low is promised − high: the level's own interval in conversions.
+            promised[key] = Promise(total, came, total - (high - 1) * came, total - (low - 1) * came)
+    return promised

@@ -24,17 +24,19 @@ from unskew.metrics.judgement import (
 from unskew.metrics.registry import metric, shown_metrics
 from unskew.metrics.reliability import promise
 from unskew.metrics.significance import LEAST_SEEDS
-from unskew.report.cost import excess_words, judge_promise, promises
 from unskew.report.facts import (
     LEVEL,
     collapsed_sentences,
     deviation,
+    excess_words,
     filled,
     is_random,
+    judge_promise,
     level_of,
     main_method,
     method_parts,
     method_phrase,
+    promises,
     sampled,
     seeds_of,
     tested_on,

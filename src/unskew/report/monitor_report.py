@@ -8,7 +8,7 @@ from unskew.base.plain_text import plain
 from unskew.metrics.reliability import counted_promise
 from unskew.report.audit_report import TONES
 from unskew.report.audit_tables import breaks_table, histories_table
-from unskew.report.cost import excess_words
+from unskew.report.facts import excess_words
 from unskew.report.numbers import number
 from unskew.report.page import picture, render
 from unskew.report.plots.over_time import (

@@ -101,7 +101,7 @@ def _comparison(result: Any) -> Display:
 
 
 def _plan(result: Any) -> Display:
-    from unskew.report.plots.plan import plan_figure
+    from unskew.report.plots.curves import plan_figure
 
     return Display(result.verdicts[0], lambda: [plan_figure(result.to_dict())], result.tables()[0])
 

@@ -24,8 +24,8 @@ from unskew.report.facts import (
 from unskew.report.findings import cost_findings, findings
 from unskew.report.numbers import counted, number, percent, real
 from unskew.report.page import Picture, picture, render
+from unskew.report.plots.curves import learning_figures
 from unskew.report.plots.dots import DotChart
-from unskew.report.plots.learning import learning_figures
 from unskew.report.plots.methods import (
     difference_charts,
     estimates_chart,

@@ -85,7 +85,7 @@ class Tuned:
 
     def svg(self) -> str:
         """Draw the loss of every trial and the least so far, as a picture that stands alone."""
-        from unskew.report.plots.learning import tuning_svg
+        from unskew.report.plots.curves import tuning_svg
 
         return tuning_svg([trial.loss for trial in self.trials], self.judged_on)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -17,11 +18,11 @@ import pyarrow as pa
 
 from unskew.base.errors import RunFolderError
 from unskew.base.files import write_json
-from unskew.base.own_code import load_own_code, own_files
+from unskew.base.own_code import PREFIX, load_own_code
 from unskew.base.progress import SILENT, Progress
 from unskew.metrics.collapse import collapse_message
 from unskew.report.facts import COLLAPSED_MARK
-from unskew.run.config import Config
+from unskew.run.config import UNTRAINED, Config
 from unskew.run.protocol import protocol_of
 from unskew.study.grid import Row, Study
 from unskew.study.page import first_screen, write_pages
@@ -135,7 +136,8 @@ def _finished(
         return
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    arguments = workshop.folder, workshop.both_tests, threads, own_files()
+    own = [Path(str(module.__file__)) for name, module in sys.modules.items() if name.startswith(PREFIX)]
+    arguments = workshop.folder, workshop.both_tests, threads, own
     with ProcessPoolExecutor(jobs, context, _begin, arguments) as pool:
         futures = {pool.submit(_finish, config, key): config for key, config in runs}
         for future in as_completed(futures):
@@ -204,7 +206,9 @@ def table_of(workshop: Workshop, rows: Mapping[str, Row]) -> pa.Table:
 
 def notes(configs: Sequence[Config], table: pa.Table) -> Iterator[str]:
     """Yield the labels of the protocols, what diverged, and which networks learned nothing."""
-    yield from dict.fromkeys(label for config in configs for label in protocol_of(config).labels)
+    # Of a run without a trained propensity, the folds say nothing.
+    trained = [config for config in configs if config.propensity.kind not in UNTRAINED] or configs[:1]
+    yield from dict.fromkeys(label for config in trained for label in protocol_of(config).labels)
     for kind in ("propensity", "method"):
         for row, by_metric in seeds_of(table, kind).items():
             name = " ".join(filter(None, (row.method, row.propensity, row.calibrator)))

@@ -46,9 +46,6 @@ WHERE = {
 }
 """Where a user gets the data, which may not be shipped."""
 
-DATA_FOLDERS = ("../shared/data",)
-"""Where datasets are looked for beside ``$UNSKEW_DATA``."""
-
 
 def found_data(data: str | None, root: Path | None) -> tuple[str, Path | None, list[str]]:
     """Return the dataset, its folder, and notes on the choice for the reader."""
@@ -73,11 +70,8 @@ def found_data(data: str | None, root: Path | None) -> tuple[str, Path | None, l
 
 
 def _folder_of(name: str) -> Path | None:
-    folders = [os.environ["UNSKEW_DATA"]] if "UNSKEW_DATA" in os.environ else []
-    for folder in (*folders, *DATA_FOLDERS):
-        if (Path(folder) / name).is_dir():
-            return Path(folder) / name
-    return None
+    folders = [Path(folder) / name for folder in (os.environ.get("UNSKEW_DATA"), "../shared/data") if folder]
+    return next((folder for folder in folders if folder.is_dir()), None)
 
 
 @dataclass
@@ -107,7 +101,8 @@ class Reproduction:
 
     def config(self, source: str, method: str = "", *, reverse: Sequence[str] | None = None) -> Config:
         """Return the run of a row: a method, or the propensity alone, with the propensities of a source."""
-        fields = {"propensity": NO_PROPENSITY} if not source else source_named(source).fields
+        known = {**SOURCES, NOISY.key: NOISY}
+        fields = known[source].fields if source else {"propensity": NO_PROPENSITY}
         switches = {} if reverse is None else {"evaluation.reverse": tuple(reverse)}
         return run_of(self.base, {**fields, **switches, "model.method": method or NO_METHOD})
 
@@ -132,11 +127,6 @@ class Reproduction:
     def result(self, config: Config) -> Result:
         """Run a configuration whose propensity is kept, for its propensities row by row."""
         return self.workshop.run(config, self.progress)
-
-
-def source_named(key: str) -> Any:
-    """Return a source by its key."""
-    return NOISY if key == NOISY.key else SOURCES[key]
 
 
 @dataclass
@@ -214,14 +204,12 @@ def reproduce(
 def _check_folder(out: Path) -> None:
     """Raise an error if the folder holds other things than a reproduction, finished or not."""
     check_place(out)
-    if not out.exists() or not any(out.iterdir()):
-        return
     if (out / GRID).exists():
         raise RunFolderError("holds a study", where=str(out), remedy="choose another --out")
-    if not (out / RESULTS).is_dir() and not (out / "reproduction.json").is_file():
-        raise RunFolderError(
-            "is a folder with other things in it", where=str(out), remedy="choose another --out"
-        )
+    is_own = (out / RESULTS).is_dir() or (out / "reproduction.json").is_file()
+    if out.exists() and any(out.iterdir()) and not is_own:
+        problem = "is a folder with other things in it"
+        raise RunFolderError(problem, where=str(out), remedy="choose another --out")
 
 
 def _add_tables(result: Reproduced, preset: Preset) -> None:

@@ -83,9 +83,6 @@ SCHEMA = pa.schema(
 )
 """The long table: the same, with the names of the run."""
 
-TABLE = "table"
-"""The files of the long table."""
-
 
 @dataclass(frozen=True)
 class Figure:
@@ -172,16 +169,16 @@ def long_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 def write_tables(folder: Path, table: pa.Table) -> None:
     """Write the long table as ``table.parquet``, and its numbers of models and propensities as CSV."""
-    with whole_file(folder / f"{TABLE}.parquet") as beside:
+    with whole_file(folder / "table.parquet") as beside:
         pq.write_table(table, beside)
     numbers = pc.is_in(table["part"], pa.array(["propensity", "method"]))
-    with whole_file(folder / f"{TABLE}.csv") as beside:
+    with whole_file(folder / "table.csv") as beside:
         pyarrow.csv.write_csv(table.filter(numbers).drop_columns(["users"]), beside)
 
 
 def read_table(folder: Path) -> pa.Table:
     """Read the long table that a study wrote."""
-    path = folder / f"{TABLE}.parquet"
+    path = folder / "table.parquet"
     if not path.is_file():
         raise RunFolderError("holds no study", where=str(folder), remedy="give the --out of unskew study")
     return pq.read_table(path)

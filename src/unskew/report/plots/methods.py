@@ -13,8 +13,7 @@ from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import differs, excludes_zero
 from unskew.metrics.registry import metric, shown_metrics
 from unskew.metrics.reliability import Promise
-from unskew.report.cost import promises
-from unskew.report.facts import LEVEL, filled, method_name, method_parts, tested_on
+from unskew.report.facts import LEVEL, filled, method_name, method_parts, promises, tested_on
 from unskew.report.numbers import brief, number, real, signed, signed_fixed
 from unskew.report.plots.axes import axis_of
 from unskew.report.plots.dots import Dot, DotChart, DotRow
