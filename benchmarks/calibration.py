@@ -2,7 +2,7 @@
 
     pip install -c constraints.txt netcal betacal venn-abers relplot probcal torchmetrics
     python -m benchmarks.bench_audit --json audit.json
-    python -m benchmarks.calibration --audit audit.json --write docs/evidence/calibration-performance.md
+    python -m benchmarks.calibration --audit audit.json --write PAGE.md
 
 CPU seconds of one thread, best of several, all in one process; scores float64 and outcomes int64,
 logit-normal around 5 %, over-spread and shifted. Extra memory is the peak of the process during the work

@@ -1,4 +1,4 @@
-"""The page ``docs/evidence/calibration-performance.md``: figures of ``calibration`` and ``bench_audit``."""
+"""A page of figures of ``calibration`` and ``bench_audit``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ECE_RATIO, READ_RATIO, FIT_RATIO, EXTRA_MB, GROWTH = 4.0, 3.0, 8.0, 64.0, 1.2
 """What is wanted: times faster than the fastest library, times a plain read, times faster than scikit-learn
 or netcal, extra memory, time a row at the largest size over that at 10⁶."""
 
-ABOUT = """Made by `python -m benchmarks.calibration --audit audit.json --write docs/evidence/calibration-performance.md`, in
+ABOUT = """Made by `python -m benchmarks.calibration --audit audit.json --write PAGE.md`, in
 one process on the same arrays: logit-normal scores around 5 %, over-spread and shifted; float64 with int64 outcomes where nothing
 else is said. CPU seconds of one thread, best of several; ratios are what to read, seconds are the machine's. Extra
 memory is the peak above the arrays and the result. Fit and apply are timed together. What is missing is not offered,
