@@ -301,7 +301,7 @@ def test_the_command_gives_the_folder_of_one_process_and_tells_an_error_once(tmp
 
     job = ["run", "--data", "synthetic", "--propensity", "popularity", "--seeds", "2", "--crossfit", "2"]
     job += [part for name, value in WORLD.items() for part in ("--option", f"{name}={value}")]
-    job += ["--set", "method.epochs=2", "--learner", "mf"]
+    job += ["--method", "ips", "--set", "method.epochs=2", "--learner", "mf"]
     (tmp_path / "undrawn.py").write_text(UNDRAWN)
     done = commanded("--with", str(tmp_path / "undrawn.py"), *job, "--out", str(tmp_path / "two"))
     assert [code for code, _, _ in done] == [0, 0], done

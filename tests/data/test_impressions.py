@@ -201,7 +201,7 @@ def test_features_rank_the_items_of_new_users_better_than_popularity():
         ({"n_items": 5}, "a session shows 8 items, but there are only 5"),
         ({"click_rate": 0.5}, r"click_rate is 0.5, but only 0\.340 of the rows are examined"),
         ({"conversion_rate": 0}, r"conversion_rate must be in \(0, 1\), not 0"),
-        ({"confounding": -1}, "confounding must be in"),
+        ({"confounding": -1}, "confounding must be at least 0"),
         ({"arriving": 1.5}, "arriving must be in"),
         ({"bias": "1"}, r"bias must be at least 0, not '1'"),
         ({"seed": -1}, "seed must be a whole number of 0 or more, not -1"),
@@ -261,7 +261,7 @@ class TestFiles:
         monkeypatch.chdir(tmp_path)
         command = "make-data impressions --rows 2e3 --users 150 --items 40 --out w --test-rows 200"
         assert main([*command.split(), "--option", "click_rate=0.2", "--json", "done.json"]) == 0
-        assert "2,000 rows in 1 files" in capsys.readouterr().out
+        assert "2,000 rows in 1 file, " in capsys.readouterr().out
         assert json.loads((tmp_path / "done.json").read_text())["rows"] == 2_000
         options = {"test_is": "random", "space": "impressions", "unseen": "drop"}
         data = us.load("files", "w", train="log", test="test.parquet", **options)
