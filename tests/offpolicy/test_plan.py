@@ -136,7 +136,7 @@ def test_files_of_other_rows_and_bad_options_are_refused(files, tmp_path, capsys
     assert main(["plan-random", str(files[0]), str(tmp_path / "other.parquet"), "--user", "who"]) == 2
     assert "do not hold the same rows: column 'who' differs" in capsys.readouterr().err
     assert main(["plan-random", *map(str, files), "--user", "who", "--difference", "auc"]) == 2
-    assert "is not METRIC=NUMBER" in capsys.readouterr().err
+    assert "is not KEY=VALUE" in capsys.readouterr().err
     assert main(["plan-random", *map(str, files), "--model", "ips"]) == 2
     assert "--model has no effect on scored files" in capsys.readouterr().err
     assert main(["plan-random", str(files[0]), str(tmp_path)]) == 2

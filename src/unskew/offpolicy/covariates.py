@@ -137,29 +137,29 @@ def covariates_of(
     fold, names = _fold(user, item), (ACTIVITY, POPULARITY)
     apart: list[tuple[str, Floats]] = []
     whole: list[tuple[str, Floats]] = []
-    for name, of, by_fold in zip(names, (user, item), counts, strict=True):
+    for name, codes, by_fold in zip(names, (user, item), counts, strict=True):
         total = by_fold.sum(axis=1)
-        apart.append((name, np.log1p(total[of] - by_fold[of, fold])))
-        whole.append((name, np.log1p(total)[of]))
-    found: list[tuple[str, Floats]] = []
+        apart.append((name, np.log1p(total[codes] - by_fold[codes, fold])))
+        whole.append((name, np.log1p(total)[codes]))
+    others: list[tuple[str, Floats]] = []
     if prediction is not None:
-        found.append((PREDICTION, prediction[atoms.position]))
+        others.append((PREDICTION, prediction[atoms.position]))
     for features, code, side in ((log.user_features, user, "users"), (log.item_features, item, "items")):
         if features is not None:
             values = features.values.astype(np.float64)
-            found += [
+            others += [
                 (f"{name} (feature of {side})", values[code, column])
                 for column, name in enumerate(features.names)
             ]
     effective = weight.sum() ** 2 / (weight @ weight)
 
-    def cut(part: list[tuple[str, Floats]]) -> list[Covariate]:
+    def cut(columns: list[tuple[str, Floats]]) -> list[Covariate]:
         return [
             _covariate(name, value[held], value[candidate], weight, _most(name, effective))
-            for name, value in part
+            for name, value in columns
         ]
 
-    first, second, shared = cut(apart), cut(whole), cut(found)
+    first, second, shared = cut(apart), cut(whole), cut(others)
     return first + shared, second + shared, candidate
 
 

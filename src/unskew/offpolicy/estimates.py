@@ -236,9 +236,9 @@ def judge(
     members = len(rows) // len(seeds)
     # More members than parts of the clicks hold out some parts twice.
     distinct = len(np.unique(rows[:members], axis=0))
-    given = given_propensities(log, propensity, seeds, p_min).clicked.repeat(members, axis=0)
+    propensities = given_propensities(log, propensity, seeds, p_min).clicked.repeat(members, axis=0)
     of_lines = np.repeat(seeds, members).tolist()
-    evidence = evidence_of(log, rows, given, seeds=of_lines, slate=slate, seed=seed)
+    evidence = evidence_of(log, rows, propensities, seeds=of_lines, slate=slate, seed=seed)
     everywhere = estimator == "dr" or any(metric.ranks for metric in wanted)
     scores = {
         name: scores_of(model, evidence, log, seeds, name, everywhere=everywhere)

@@ -104,12 +104,12 @@ class Evidence:
 
     @property
     def users(self) -> int:
-        """Users of the population."""
+        """Return how many users the population has."""
         return len(self.group_of)
 
     @property
     def groups(self) -> int:
-        """What is resampled."""
+        """Return how many groups are resampled."""
         return min(self.users, MOST_GROUPS)
 
     def by_group(self, of_user: Integers | None = None) -> Floats:
@@ -181,17 +181,17 @@ def evidence_of(
         position = np.concatenate([held, further])
         counts = np.bincount(user[len(clicked) :][unseen], minlength=len(people))
         counted = np.concatenate([is_candidate, np.ones(len(further), dtype=bool)])
-        of = user[position]
+        people_of = user[position]
         nothing = np.zeros(len(further))
         atoms.append(
             Atoms(
                 position=position,
-                user=of,
-                group=group_of[of],
+                user=people_of,
+                group=group_of[people_of],
                 conversion=np.concatenate([conversion[held], nothing]),
                 weight=np.concatenate([1.0 + (1.0 / p[held] - 1.0) / share, nothing]),
-                stands_for=np.where(counted, size[of] / np.maximum(counts[of], 1), 0.0),
-                others=counts[of] - counted,
+                stands_for=np.where(counted, size[people_of] / np.maximum(counts[people_of], 1), 0.0),
+                others=counts[people_of] - counted,
                 tie_break=np.random.default_rng(stream(seed, "ties", number)).permutation(len(position)),
                 size=size,
             )
@@ -203,25 +203,25 @@ def _users(log: Log) -> tuple[Integers, Integers]:
     """Return the codes of the population's users, and each row's place among them."""
     if log.space == "matrix":
         return np.arange(log.n_users), log.user.astype(np.int64)
-    people, place = np.unique(log.user, return_inverse=True)
-    return people.astype(np.int64), place
+    people, code = np.unique(log.user, return_inverse=True)
+    return people.astype(np.int64), code
 
 
 def _candidates(log: Log, people: Integers, user_of_row: Integers, slate: int, seed: int) -> Integers:
     """Draw cells at random from each user's part of D, all of them if they are few."""
-    each = max(LEAST_CANDIDATES * slate, MOST_CANDIDATES // len(people))
+    most = max(LEAST_CANDIDATES * slate, MOST_CANDIDATES // len(people))
     random = np.random.default_rng(stream(seed, "candidates"))
     if log.space == "impressions":
         order = np.lexsort((random.permutation(len(log)), user_of_row))
         start = np.searchsorted(user_of_row[order], np.arange(len(people)))
-        place = np.arange(len(log)) - start[user_of_row[order]]
-        return np.sort(order[place < each])
-    if each >= log.n_items:
+        rank = np.arange(len(log)) - start[user_of_row[order]]
+        return np.sort(order[rank < most])
+    if most >= log.n_items:
         return np.arange(log.population_size, dtype=np.int64)
     block = max(1, MOST_CANDIDATES * 8 // log.n_items)
     drawn = [
         users[:, None] * log.n_items
-        + np.argpartition(random.random((len(users), log.n_items), dtype=np.float32), each)[:, :each]
+        + np.argpartition(random.random((len(users), log.n_items), dtype=np.float32), most)[:, :most]
         for users in np.split(people, range(block, len(people), block))
     ]
     return np.sort(np.concatenate(drawn).ravel())

@@ -52,7 +52,7 @@ class OffPolicyMetric:
 
     @property
     def ranks(self) -> bool:
-        """Whether it needs a user's candidates."""
+        """Return whether it needs a user's candidates."""
         return self.kind in ("dcg", "hits")
 
     def within(self, value: float) -> float:
@@ -196,20 +196,20 @@ def scores_of(
 
 
 def _shared_seeds(models: Mapping[str, Any]) -> tuple[int, ...]:
-    found: dict[str, tuple[int, ...]] = {}
+    by_model: dict[str, tuple[int, ...]] = {}
     for name, model in models.items():
         if hasattr(model, "seeds_"):
-            found[name] = tuple(model.seeds_)
+            by_model[name] = tuple(model.seeds_)
         elif hasattr(model, "get_params"):
             raise NotFittedError(f"{name}: this {type(model).__name__} is not fitted yet", remedy="call fit")
-    if len(set(found.values())) > 1:
-        shown = ", ".join(f"{name} {seeds}" for name, seeds in found.items())
+    if len(set(by_model.values())) > 1:
+        shown = ", ".join(f"{name} {seeds}" for name, seeds in by_model.items())
         raise DataError(
             f"the models were trained with different seeds, so their held-out rows differ: {shown}",
             remedy="fit them with the same seeds",
         )
-    if found:
-        return next(iter(found.values()))
+    if by_model:
+        return next(iter(by_model.values()))
     lines = {np.shape(model)[0] for model in models.values() if np.ndim(model) == 3}
     return tuple(range(max(lines, default=1)))
 

@@ -87,15 +87,15 @@ def rows_of_arrays(
                 where=f"row {int(np.flatnonzero(wrong)[0])}",
                 remedy="give probabilities of a conversion, without missing values",
             )
-    kept = np.arange(len(people))
+    rows = np.arange(len(people))
     notes = []
     if propensity is not None:
-        kept, note = _drawn_anew(np.asarray(propensity, dtype=np.float64), len(people), seed)
+        rows, note = _drawn_anew(np.asarray(propensity, dtype=np.float64), len(people), seed)
         notes.append(note)
     elif conversion is not None:
         notes.append("The rows are taken as shown at random: give their propensities where they were not.")
     if conversion is None:
-        middle = (scores[0] + scores[1])[kept] / 2.0
+        middle = (scores[0] + scores[1])[rows] / 2.0
         outcome = _draw(middle, seed)
         notes.append(
             "No outcomes are known: conversions were drawn from the mean of the two models' predictions."
@@ -104,9 +104,9 @@ def rows_of_arrays(
         label = np.asarray(conversion, dtype=np.float64)
         if label.shape != people.shape or not np.isin(label, (0.0, 1.0)).all():
             raise DataError("outcomes are not one 0 or 1 for every row", remedy="give 0 or 1 for every row")
-        outcome = label[kept]
+        outcome = label[rows]
     return PlanRows(
-        people[kept], scores[0][kept], scores[1][kept], outcome, names, conversion is not None, tuple(notes)
+        people[rows], scores[0][rows], scores[1][rows], outcome, names, conversion is not None, tuple(notes)
     )
 
 
@@ -224,7 +224,7 @@ def rows_of_runs(
     if metrics:
         by_name = dict(zip(names, chosen, strict=True))
         known = [OffPolicyMetric.of(name).name for name in metrics]
-        found = compare(
+        comparison = compare(
             by_name,
             log,
             propensity="propensity",
@@ -233,12 +233,12 @@ def rows_of_runs(
             slate=slate,
             seed=seed,
         )
-        for each in found.differences:
-            scale = 1.0 if each.better == names[0] else -1.0
-            if OffPolicyMetric.of(each.metric).ranks:
+        for gap in comparison.differences:
+            scale = 1.0 if gap.better == names[0] else -1.0
+            if OffPolicyMetric.of(gap.metric).ranks:
                 # Off-policy estimates are means over all users, plans over those with a conversion.
                 scale /= len(np.unique(pairs.user[outcome == 1])) / len(np.unique(pairs.user))
-            advantages[each.metric] = scale * each.advantage, abs(scale) * each.standard_error
+            advantages[gap.metric] = scale * gap.advantage, abs(scale) * gap.standard_error
         notes.append(
             "Differences are those of held-out clicks, weighted; biased clicks may be wrong about them, in"
             " sign too."
@@ -275,8 +275,8 @@ def _random_pairs(log: Log, slate: int, seed: int) -> Log:
         order = random.permutation(np.flatnonzero(np.isin(log.user, people)))
         order = order[np.argsort(log.user[order], kind="stable")]
         user = log.user[order]
-        place = np.arange(len(order)) - np.searchsorted(user, user)
-        return log.take(order[place < slate])
+        rank = np.arange(len(order)) - np.searchsorted(user, user)
+        return log.take(order[rank < slate])
     people = random.permutation(log.n_users)[:most]
     shown = min(slate, log.n_items)
     items = np.stack([random.choice(log.n_items, size=shown, replace=False) for _ in people])

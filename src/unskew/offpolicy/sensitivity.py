@@ -104,9 +104,9 @@ class Line:
 
 def least_value(lines: Sequence[Line], gamma: float, level: float) -> float:
     """Return the lower end of the range: the least mean over seeds, less what sampling may add to it."""
-    found = [line.least(gamma) for line in lines]
-    value = float(np.mean([each for each, _ in found]))
-    influence = np.mean([each for _, each in found], axis=0)
+    least = [line.least(gamma) for line in lines]
+    value = float(np.mean([mean for mean, _ in least]))
+    influence = np.mean([psi for _, psi in least], axis=0)
     return value - float(ndtri((1.0 + level) / 2.0)) * float(np.sqrt(influence @ influence))
 
 

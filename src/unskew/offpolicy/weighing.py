@@ -80,12 +80,12 @@ class Weighted:
 
     @property
     def groups(self) -> int:
-        """What is resampled."""
+        """Return how many groups are resampled."""
         return len(self.totals)
 
     @property
     def keeps_totals(self) -> bool:
-        """Whether weights are normalised, so that their common factor does not matter."""
+        """Return whether weights are normalised, so that their common factor does not matter."""
         return bool(self.strata.shape[1] > 0)
 
     @cached_property
@@ -107,15 +107,15 @@ class Weighted:
         pairs = self.totals.sum(axis=1) * len(value) / self.strata.nnz
         return rest - constant, self.totals @ coefficient + constant * pairs
 
-    def mean(self, of: Contribution) -> float:
+    def mean(self, added: Contribution) -> float:
         """Return θ."""
-        return float(self.weight @ of.value + of.base.sum()) / float(of.units.sum())
+        return float(self.weight @ added.value + added.base.sum()) / float(added.units.sum())
 
-    def influence(self, of: Contribution) -> Floats:
+    def influence(self, x: Contribution) -> Floats:
         """Return ψ ``[groups]``."""
-        rest, of_strata = self.residual(of.value)
+        rest, of_strata = self.residual(x.value)
         own = np.bincount(self.group, weights=self.weight * rest, minlength=self.groups)
-        influence: Floats = (own + of_strata + of.base - self.mean(of) * of.units) / of.units.sum()
+        influence: Floats = (own + of_strata + x.base - self.mean(x) * x.units) / x.units.sum()
         influence -= influence.mean()
         return influence
 
@@ -158,8 +158,8 @@ def balanced(
         (np.ones(codes.size), codes.ravel(), np.arange(rows + 1) * len(covariates)), shape=(rows, strata)
     )
     totals = np.zeros((len(size), strata))
-    for each, edge in zip(covariates, edges[:-1], strict=True):
-        np.add.at(totals, (candidate_group, each.of_candidate + edge), stands_for)
+    for covariate, edge in zip(covariates, edges[:-1], strict=True):
+        np.add.at(totals, (candidate_group, covariate.of_candidate + edge), stands_for)
     totals *= size.sum() / np.where(totals.sum() > 0, stands_for.sum(), 1.0)
     tilted = start.weight * np.exp(h @ _tilt(h, start.weight, totals.sum(axis=0)))
     return Weighted(tilted * size.sum() / tilted.sum(), group, h, totals)

@@ -107,7 +107,7 @@ def learners_of(config: Config, log: Log) -> dict[str, Learner]:
     if config.model.learner is not None:
         learners = {config.learner: make_learner(config.learner)}
     elif of_ids(config, log):
-        # Deeper networks lose the level of sparse logs with a direct loss of clicks (docs/choosing.md).
+        # Deeper networks lost the level of a sparse log with a direct loss of clicks (docs/explanation).
         learners = {"neumf": NeuMF(dim=16, layers=(32, 16)), "mf": MF(), **learners}
     return {name: changed(each, "learner", config.model.parameters) for name, each in learners.items()}
 
@@ -121,7 +121,7 @@ def candidates_of(log: Log, learners: Mapping[str, Learner]) -> list[Candidate]:
     """Return methods × learners, the naive ones first.
 
     With learners of tables weights and pseudo-outcomes lost to the naive model wherever they were tried
-    (``docs/choosing.md``).
+    (``docs/explanation/choosing.md``).
     """
     known = log.known_propensity is not None
     networks = [name for name, learner in learners.items() if not isinstance(learner, TableLearner)]
@@ -175,11 +175,11 @@ class Search:
                 name: model.without_recalibration().predict_each(rows) for name, model in models.items()
             }
             sample = RandomSample(rows.user, unbiased.known_conversion().astype(np.float64), predictions)
-            for at, each in enumerate(self.tried):
-                if each.name in models:
-                    ahead = mean_paired(sample, (each.name,), tuple(naive))
+            for at, tried in enumerate(self.tried):
+                if tried.name in models:
+                    ahead = mean_paired(sample, (tried.name,), tuple(naive))
                     self.tried[at] = replace(
-                        each, advantage=ahead.advantage, standard_error=ahead.standard_error
+                        tried, advantage=ahead.advantage, standard_error=ahead.standard_error
                     )
         decision = decide(sample, tuple(models), tuple(naive))
         self._leave_out(set(models) - set(decision.shipped), "the sample is surer without it")
@@ -188,11 +188,11 @@ class Search:
 
     def _can(self, name: str) -> bool:
         """Return whether there are the propensities that a method needs."""
-        method, found = METHODS[name], self.propensities
+        method, propensities = METHODS[name], self.propensities
         if method.needs_propensity_everywhere:
-            return found.search is not None and found.search is found.model
+            return propensities.search is not None and propensities.search is propensities.model
         known = self.dataset.train.known_propensity is not None
-        return known or found.search is not None or not method.needs_propensity
+        return known or propensities.search is not None or not method.needs_propensity
 
     def _clicks_follow_something(self) -> bool:
         """Return whether held-out clicks can be predicted, as far as that was measured."""

@@ -28,7 +28,7 @@ LEAST_OF_EACH = 5
 """Converted, and unconverted, pairs of a sample that may decide."""
 CLEARLY = 1.96
 """Standard errors that are taken off what a mean seems to gain by leaving models out: with fewer a choice is
-now and then worse than the baseline (``docs/choosing.md``)."""
+now and then worse than the baseline (``docs/explanation/choosing.md``)."""
 PLAN = "`unskew plan-random` says how many pairs shown at random would settle it."
 
 
@@ -165,10 +165,16 @@ def _hedged(names: Names) -> str:
     """Say what is shipped where nothing decided."""
     parts = [name.partition(", ") for name in names]
     methods, learners = (listed(list(dict.fromkeys(part[at] for part in parts))) for at in (0, 2))
+    if methods == BASELINE:
+        return (
+            f"No data of yours says that a debiased model would be better: the naive one is shipped (by"
+            f" {learners}), since where features tell why people click, or nothing does, weights and click"
+            f" towers lost AUC in the worlds of docs/explanation/choosing.md; {PLAN}"
+        )
     return (
         f"No data of yours decided this: the mean of {len(names)} models is shipped ({methods}; by"
-        f" {learners}), a hedge that lost to the naive model in none of the worlds of docs/choosing.md, and"
-        f" may cost some AUC where clicks follow no taste; {PLAN}"
+        f" {learners}), a hedge that lost to the naive model in none of the worlds of"
+        f" docs/explanation/choosing.md, and may cost some AUC where clicks follow no taste; {PLAN}"
     )
 
 

@@ -56,12 +56,12 @@ class Tuned:
 
     @property
     def best(self) -> Trial:
-        """The trial with the least loss."""
+        """Return the trial with the least loss."""
         return min(self.trials, key=lambda trial: np.inf if trial.loss is None else trial.loss)
 
     @property
     def sentence(self) -> str:
-        """What was found, with the options that repeat it."""
+        """Return what was found, with the options that repeat it."""
         values = self.best.values.items()
         options = " ".join(f"--set {name}={value:.4g}" for name, value in values if isinstance(value, float))
         options += "".join(f" --set {name}={value}" for name, value in values if not isinstance(value, float))
