@@ -91,6 +91,12 @@ class TestBase(PropensityFixtures):
         for kind in ("raw", "calibrated"):
             assert given[kind]["weight_check"] == pytest.approx(scored[kind]["weight_check"])
 
+    def test_weights_are_inverse_and_out_of_fold_where_clicked(self, fitted, log):
+        weight, p, clicked = fitted.weights(log, p_min=0.05), fitted.predict(log), log.click == 1
+        np.testing.assert_array_equal(weight[clicked], 1 / np.maximum(p[clicked], 0.05))
+        assert (weight[~clicked] == 0).all()
+        assert fitted.weights(log).max() <= 1 / p[clicked].min()
+
     @pytest.mark.parametrize("which", ["copy", "subset", "other order and ids", "csv", "parquet"])
     def test_numbers_follow_from_ids(self, fitted, log, which, tmp_path):
         rows = {

@@ -29,7 +29,7 @@ from unskew.data.checks import require_both_clicks, require_unknown_propensities
 from unskew.data.vocabulary import Vocabulary
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
-from unskew.metrics.weights import Clip
+from unskew.metrics.weights import Clip, resolve_clip
 from unskew.propensity.crossfit import (
     DEFAULT_FOLDS,
     OUT,
@@ -297,6 +297,22 @@ class BasePropensity(Estimator, ABC):
             for pairs that came after training, and in-sample for those that were trained on: not for weights.
         """
         return np.asarray(self.predict_each(log, calibrated=calibrated, average=average).mean(axis=0))
+
+    def weights(self, log: Any, *, p_min: Clip = "auto") -> Floats:
+        """Return the weight 1/max(p, p_min) of each clicked row of a log, and 0 where there was no click.
+
+        Rows that the propensity was fitted on get propensities of folds that they did not train.
+
+        Parameters
+        ----------
+        p_min
+            The clip; ``"auto"`` is the clip of least error (:func:`unskew.metrics.least_error_clip`).
+        """
+        p = self.predict(log)
+        clicked = np.asarray(log.click) == 1
+        weight = np.zeros(len(p))
+        weight[clicked] = 1.0 / np.maximum(p[clicked], resolve_clip(p_min, propensity=p[clicked]))
+        return weight
 
     def predict_each(self, log: Any, *, calibrated: bool = True, average: bool = False) -> Floats:
         """Return propensities ``[seeds, n]`` of a log's rows, a line per seed; all else as in
