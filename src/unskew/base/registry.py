@@ -110,7 +110,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         self._entries[name], self._orders[name] = entry, order
 
     def accepts(self, thing: Any) -> bool:
-        """Whether something is of this kind."""
+        """Check whether something is of this kind."""
         if not self.base:
             return inspect.isfunction(thing) and {"root", "protocol"} <= set(
                 inspect.signature(thing).parameters

@@ -46,13 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _why_ended() -> str:
-    """By whom or what the command was interrupted: torchrun ends all processes when one of them dies."""
+    """Say how the command was interrupted: torchrun ends all processes when one of them dies."""
     how = signals.what_happened()
     return f"{how}, as all are where one dies" if processes.started() > 1 and how != "interrupted" else how
 
 
 def _placed() -> list[Path]:
-    """What was written so far; the module that knows is loaded when something is written."""
+    """Return the files written so far; the module that lists them is loaded at the first one."""
     files = sys.modules.get("unskew.base.files")
     return [] if files is None else cast("list[Path]", files.PLACED)
 
@@ -132,7 +132,7 @@ def _tell(line: str) -> None:
 
 
 def say(line: str) -> None:
-    """A line on standard error, if it can be written."""
+    """Write a line to standard error, if it can be written."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(line, file=sys.stderr, flush=True)
@@ -150,7 +150,7 @@ def say_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning of unskew's as one line, once; warnings of libraries are not shown."""
+    """Show a warning of unskew's as one line, once; warnings of libraries are not shown."""
     from unskew.base.plain_text import plain
 
     shown = plain(message, LONGEST_MESSAGE)
@@ -160,7 +160,7 @@ def say_warning(
 
 
 def entry() -> None:
-    """The console script."""
+    """Run the console script."""
     warnings.showwarning = say_warning
     # Threads of PyTorch that wait must not spin on the cores of ours, which share the members of an ensemble.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

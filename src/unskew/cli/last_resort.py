@@ -30,13 +30,13 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def is_of_the_machine(error: Exception) -> bool:
-    """Whether files, memory or encodings failed, which a user can fix, and not the code."""
+    """Check whether files, memory or encodings failed, which a user can fix, and not the code."""
     # torch has an error of its own for a device's memory, and is not loaded here to name it.
     return isinstance(error, (OSError, UnicodeError)) or _is_memory(error)
 
 
 def machine_message(error: Exception) -> str:
-    """Such an error as a problem with its place and remedy."""
+    """Return the message of such an error: its problem, place and remedy."""
     from unskew.base.errors import UnskewError
 
     if _is_memory(error):
@@ -52,7 +52,7 @@ def machine_message(error: Exception) -> str:
 
 
 def defect_message(error: Exception) -> str:
-    """Any other error, as what it is: not the user's fault."""
+    """Return the message of any other error: a defect of unskew, not the user's fault."""
     from unskew.base.errors import UnskewError
 
     frames = traceback.extract_tb(error.__traceback__)
@@ -66,7 +66,7 @@ def defect_message(error: Exception) -> str:
 
 
 def show_traceback(error: Exception) -> None:
-    """The traceback, if the environment asks for it."""
+    """Print the traceback, if the environment asks for it."""
     if os.environ.get(DEBUG, "0") not in ("", "0"):
         traceback.print_exception(error)
 

@@ -36,12 +36,12 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def what_happened() -> str:
-    """``interrupted``, or by which signal the command was ended."""
+    """Return ``interrupted``, or the signal that ended the command."""
     return f"ended by {signal.Signals(_received[0]).name}" if _received else "interrupted"
 
 
 def exit_code() -> int:
-    """By convention 128 and the signal's number."""
+    """Return the exit code: by convention, 128 plus the signal's number."""
     return 128 + (_received[0] if _received else signal.SIGINT)
 
 

@@ -159,8 +159,8 @@ class Learnt:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What training leaves of a stack of replicas."""
+class Stack:
+    """The networks, setting and learnt figures of a trained stack of replicas."""
 
     networks: Networks
     setting: Setting
@@ -175,7 +175,7 @@ class Trained:
         setting: Setting,
         history: History,
         validate: ValidationLoss | None,
-    ) -> Trained:
+    ) -> Stack:
         """Return what training left just now."""
         tensors = {f"setting {name}": value for name, value in setting.tensors().items()}
         for name, network in networks.items():
@@ -185,9 +185,7 @@ class Trained:
         return cls(networks, setting, Learnt(history, losses, towers, tensors))
 
     @classmethod
-    def of(
-        cls, learnt: Learnt, method: Debiaser, job: Job, propensities: GivenPropensities | None
-    ) -> Trained:
+    def of(cls, learnt: Learnt, method: Debiaser, job: Job, propensities: GivenPropensities | None) -> Stack:
         """Return the networks and the setting of the replicas of a job from what was found for them."""
         networks = job.untrained(method, job.replicas, drawn=False)
         for name, network in networks.items():
@@ -223,7 +221,7 @@ def _observed(job: Job, propensities: GivenPropensities | None, replicas: Sequen
     )
 
 
-def train_replicas(method: Debiaser, job: Job, propensities: GivenPropensities | None) -> Trained:
+def train_replicas(method: Debiaser, job: Job, propensities: GivenPropensities | None) -> Stack:
     """Train all replicas, at once if they fit into memory; each of several processes trains some of them."""
     if isinstance(method.learner, TableLearner):
         return _fit_tables(method, job, propensities)
@@ -240,17 +238,17 @@ def train_replicas(method: Debiaser, job: Job, propensities: GivenPropensities |
 
     packed = zip(parts, processes.exchange(train_own), strict=True)
     learnt = Learnt.joined([Learnt.unpacked(one) for part, one in packed if job.replicas[part]])
-    return Trained.of(learnt, method, job, propensities)
+    return Stack.of(learnt, method, job, propensities)
 
 
 def _share(propensities: GivenPropensities | None, replicas: slice) -> GivenPropensities | None:
     return None if propensities is None else propensities.share(replicas)
 
 
-def _train_here(method: Debiaser, job: Job, propensities: GivenPropensities | None) -> Trained:
+def _train_here(method: Debiaser, job: Job, propensities: GivenPropensities | None) -> Stack:
     """Train all replicas in this process."""
 
-    def train_some(replicas: slice) -> Trained:
+    def train_some(replicas: slice) -> Stack:
         return _train_at_once(method, job, job.replicas[replicas], _share(propensities, replicas))
 
     of_one = size_of(
@@ -263,10 +261,10 @@ def _train_here(method: Debiaser, job: Job, propensities: GivenPropensities | No
     parts = in_groups(len(job.replicas), train_some, size)
     if len(parts) == 1:
         return parts[0]
-    return Trained.of(Learnt.joined([part.learnt for part in parts]), method, job, propensities)
+    return Stack.of(Learnt.joined([part.learnt for part in parts]), method, job, propensities)
 
 
-def train_sets(method: Debiaser, job: Job, propensities: Sequence[GivenPropensities | None]) -> list[Trained]:
+def train_sets(method: Debiaser, job: Job, propensities: Sequence[GivenPropensities | None]) -> list[Stack]:
     """Train all replicas with each set of propensities in one stack; then each set's share of it."""
     if isinstance(method.learner, TableLearner):
         return [_fit_tables(method, job, each) for each in propensities]
@@ -277,7 +275,7 @@ def train_sets(method: Debiaser, job: Job, propensities: Sequence[GivenPropensit
         return [whole]
     learnt, size = whole.learnt, len(job.replicas)
     return [
-        Trained.of(learnt.share(slice(at * size, (at + 1) * size)), method, job, own)
+        Stack.of(learnt.share(slice(at * size, (at + 1) * size)), method, job, own)
         for at, own in enumerate(propensities)
     ]
 
@@ -302,7 +300,7 @@ def _stacked(propensities: Sequence[GivenPropensities | None]) -> GivenPropensit
     )
 
 
-def _fit_tables(method: Debiaser, job: Job, propensities: GivenPropensities | None) -> Trained:
+def _fit_tables(method: Debiaser, job: Job, propensities: GivenPropensities | None) -> Stack:
     """Fit the model of each replica, in every process: it takes seconds."""
     network = job.untrained(method, job.replicas)["prediction"]
     data = _observed(job, propensities, job.replicas)
@@ -318,12 +316,12 @@ def _fit_tables(method: Debiaser, job: Job, propensities: GivenPropensities | No
         weighted=method.selection == "snips",
         level=method.predicts_rates,
     )
-    return Trained.now(method, {"prediction": network}, setting, History(), validate)
+    return Stack.now(method, {"prediction": network}, setting, History(), validate)
 
 
 def _train_at_once(
     method: Debiaser, job: Job, replicas: tuple[Replica, ...], propensities: GivenPropensities | None
-) -> Trained:
+) -> Stack:
     log = job.log
     networks = job.untrained(method, replicas)
     data = _observed(job, propensities, replicas)
@@ -374,7 +372,7 @@ def _train_at_once(
         return trained if stage.validate is None else _with_its_own_validation(trained, stage)
 
     history = sum((train_stage(number, stage) for number, stage in enumerate(method.stages())), History())
-    return Trained.now(method, networks, setting, history, validate)
+    return Stack.now(method, networks, setting, history, validate)
 
 
 def _setting(

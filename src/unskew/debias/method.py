@@ -30,7 +30,7 @@ from unskew.calibration.recalibration import NONE, Recalibration, require_kind
 from unskew.data import Encoders, Log, Rows, Schema, require_log
 from unskew.data.checks import require_both_clicks
 from unskew.data.splitting import SplitBy
-from unskew.debias.fit import Job, Trained, train_sets
+from unskew.debias.fit import Job, Stack, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Loss, Plan, Setting, Stage, State, clicks, within
 from unskew.learners import Learner, Network, NeuMF, TableLearner
 from unskew.learners.table import read_by_tables
@@ -489,7 +489,7 @@ class Debiaser(Estimator):
             return log.reading(self.fields)
         return log if log.features is None else log.with_features(None)
 
-    def _keep(self, job: Job, trained: Trained, resolved: GivenPropensities | None) -> None:
+    def _keep(self, job: Job, trained: Stack, resolved: GivenPropensities | None) -> None:
         """Keep what training left, finish, and recalibrate."""
         log = job.log
         self.users_, self.items_ = log.users, log.items

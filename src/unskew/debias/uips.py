@@ -16,8 +16,8 @@ from unskew.debias.method import Batch, Debiaser, Setting, State, within
 from unskew.training.means import OnRows, PerModel, Space, cross_entropy
 
 
-class Uncertainty(State):
-    """What U is read from: the clicks' information on each user and item, or U as it was given."""
+class PropensityUncertainty(State):
+    """The source of U: the clicks' information on each user and item, or U as it was given."""
 
     user: Tensor
     """Σ (1 − p) over the clicks of each user ``[R, users + 1]``."""
@@ -94,7 +94,7 @@ class UIPS(Debiaser):
 
     def before_epoch(self, setting: Setting) -> None:
         """Keep what U is read from, once."""
-        observed, known = setting.clicks, setting.state(Uncertainty)
+        observed, known = setting.clicks, setting.state(PropensityUncertainty)
         if not known.is_empty:
             return
         replicas, device = len(observed.propensity), observed.propensity.device
@@ -114,7 +114,7 @@ class UIPS(Debiaser):
 
     def uncertainty(self, setting: Setting, observed: Batch) -> Tensor:
         """Return U of a batch of O ``[R, B]``."""
-        known = setting.state(Uncertainty)
+        known = setting.state(PropensityUncertainty)
         if "value" in vars(known):
             assert observed.cell is not None
             return known.value.gather(1, torch.searchsorted(known.cell, observed.cell.contiguous()))

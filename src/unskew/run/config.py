@@ -415,7 +415,7 @@ class Config(Settings):
 
     @property
     def needs_network(self) -> str | None:
-        """What only a propensity by a network has, where it is asked for."""
+        """The first option that only a propensity by a network has; None if none is asked for."""
         asked = {
             "protocol 'paper'": self.evaluation.protocol == "paper",
             "propensity_epochs": self.propensity.exact_epochs is not None,

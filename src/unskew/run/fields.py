@@ -428,7 +428,7 @@ def _named(values: Values) -> tuple[NDArray[np.intp], Any]:
 
 
 def number_groups(numbers: Floats) -> Any:
-    """Groups of about equal size, named by their least and largest number."""
+    """Divide numbers into groups of about equal size, named by their least and largest number."""
     known = np.sort(numbers[~np.isnan(numbers)])
     if not len(known):
         return pa.nulls(len(numbers), pa.large_string())

@@ -55,8 +55,8 @@ def complete(config: Config) -> tuple[Config, list[str]]:
     """Fill in what a configuration of files leaves open, and say so, a sentence for each guess."""
     data = config.data
     if data.is_named:
-        told = "no FILE is given: the data are a synthetic world, whose truth is known"
-        return config, [] if "source" in data.model_fields_set else [told]
+        notice = "no FILE is given: the data are a synthetic world, whose truth is known"
+        return config, [] if "source" in data.model_fields_set else [notice]
     if not are_files(config):
         DATASETS.require(str(data.source))
     source = source_of_config(config)

@@ -81,7 +81,7 @@ def run(
     >>> small = {"n_users": 40, "n_items": 30, "density": 0.2}
     >>> result = us.run(us.Config(options=small, learner="mf", seeds=1, crossfit=2, propensity_epochs=1))
     >>> list(result.models), result.main
-    (['naive', 'ips_raw', 'ips'], 'ips')
+    (['naive', 'auto'], 'auto')
     """
     config, _ = complete(config)
     start, checkpoint = config.model.start, config.compute.checkpoint

@@ -415,7 +415,7 @@ class Estimated:
 
 
 def read_off(propensity: BasePropensity, log: Log, p_min: Clip) -> dict[str, Estimated]:
-    """What a trained propensity gives for its log, ``"raw"`` and ``"calibrated"``: scored once."""
+    """Score the log once with its trained propensity; return its ``"raw"`` and ``"calibrated"`` estimates."""
     predicted = propensity.predict_both_each(log)
     figures = propensity.diagnose(log, p_min=p_min, predicted=predicted)
     return {
@@ -443,7 +443,7 @@ def figures_on_test(propensity: BasePropensity, test: Log | None, p_min: Clip) -
 
 
 def given_everywhere(log: Log, scores: NDArray[np.float64] | float, p_min: Clip, seeds: int = 1) -> Estimated:
-    """The same of propensities that were not trained: one number, or one for every cell of D, judged there.
+    """Judge propensities that were not trained: one number, or one for every cell of D.
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ class Protocol:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What was done, a line each."""
+        """The decisions of the protocol, a line each."""
         folds = "one 80/10/10 split; weights are in-sample"
         if self.crossfit:
             folds = f"{self.crossfit}-fold cross-fitted"
@@ -111,7 +111,7 @@ class Protocol:
     def propensity(
         self, learner: Learner, calibrator: Calibrator | None = None, uncertainty: str = "none"
     ) -> Propensity:
-        """The propensity estimator, untrained."""
+        """Return the propensity estimator, untrained."""
         propensity = Propensity(learner=learner, calibrator=calibrator, crossfit=self.crossfit)
         if self.patience is not None:
             propensity.set_params(patience=self.patience)
@@ -120,15 +120,15 @@ class Protocol:
         return propensity.set_params(uncertainty=self.uncertainty(uncertainty))
 
     def uncertainty(self, name: str) -> Uncertainty | None:
-        """An uncertainty method; None for ``"none"``."""
+        """Return an uncertainty method; None for ``"none"``."""
         return make_uncertainty(name)
 
     def further_figures(self, propensity: Propensity, log: Log) -> dict[str, list[float]]:
-        """Figures by seed beside those of ``Propensity.diagnose``; here none."""
+        """Return figures by seed beside those of ``Propensity.diagnose``; here none."""
         return {}
 
     def method(self, name: str, learner: Learner, density: float) -> Debiaser:
-        """A debiaser, untrained, for a log with ``density`` = |O| / |D|."""
+        """Return a debiaser, untrained, for a log with ``density`` = |O| / |D|."""
         options: dict[str, Any] = {} if self.p_min is None else {"p_min": self.p_min}
         method = make_method(name, learner=learner, **options)
         # A method that waits longer than others, as GPL, needs it.
@@ -137,7 +137,7 @@ class Protocol:
         return method
 
     def validation(self, data: Dataset) -> Log | None:
-        """The log on which the epoch is chosen; None takes a share of the clicks, if any."""
+        """Return the log on which the epoch is chosen; None takes a share of the clicks, if any."""
         return data.validation
 
 
@@ -155,7 +155,7 @@ def protocol_of(config: Config) -> Protocol:
 
 
 def protocol_named(name: ProtocolName, **settings: Any) -> Protocol:
-    """A protocol by its name, with its settings."""
+    """Return a protocol by its name, with its settings."""
     module, _, kind = PROTOCOLS[name].partition(":")
     return cast("Protocol", getattr(import_module(module), kind)(**settings))
 

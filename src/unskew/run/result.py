@@ -84,13 +84,13 @@ class Result(ShowsItself):
 
     @cached_property
     def findings(self) -> list[Answer]:
-        """What the numbers say, in a few words each."""
+        """The findings: answers that follow from the numbers, in a few words each."""
         from unskew.report.findings import findings
 
         return findings(self.metrics, self._settings(), self.sketches)
 
     def report(self) -> str:
-        """The report as one HTML file that opens offline."""
+        """Return the report as one HTML file that opens offline."""
         from unskew import report
 
         return report.render_run_report(
@@ -101,7 +101,7 @@ class Result(ShowsItself):
         )
 
     def model_card(self) -> str:
-        """What the model is, how good, and what it must not be used for, as Markdown."""
+        """Return the model card, as Markdown: the model, its quality, and what it must not be used for."""
         from unskew.report.model_card import model_card
 
         return model_card(self.metrics, self._settings(), self.main, self.findings)
@@ -168,7 +168,7 @@ class Result(ShowsItself):
         return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
 
     def row_features(self) -> pa.Table | None:
-        """The features of the log's rows, in their order, which ``compare`` scores them by; None without."""
+        """Return the features of the log's rows, which ``compare`` reads; None if no model reads features."""
         described = self.dataset.train.features
         rows = [] if described is None else [each for each in described.declared if each.role == "row"]
         if described is None or not rows or not any(each.reads_features for each in self.models.values()):

@@ -165,13 +165,13 @@ class _Scoring:
 
     @property
     def known(self) -> Debiaser | BasePropensity:
-        """What says how ids that are not known are treated."""
+        """The estimator whose policy treats unknown ids: the model, or else the propensity."""
         known = self.model or self.propensity
         assert known is not None
         return known
 
     def added(self, unseen: Unseen | None) -> tuple[Any, ...]:
-        """The fields that :meth:`columns` adds, in their order."""
+        """Return the fields that :meth:`columns` adds, in their order."""
         names = [] if self.model is None else ["conversion", "conversion_std"]
         names += DISAGREEMENT if self.spread else ()
         names += [] if self.propensity is None else ["propensity"]
@@ -236,7 +236,7 @@ class _Scoring:
 
     @cached_property
     def _same_rows(self) -> bool:
-        """Whether the propensity reads ids alone, as the model does, and has the same codes for them."""
+        """True if the propensity reads ids alone, as the model does, and has the same codes for them."""
         if self.propensity is None:
             return False
         one, other = self.known.reader(), self.propensity.reader()

@@ -153,7 +153,7 @@ class GraphInputs(nn.Module):
         return columns
 
     def _numbers(self, number: int, encoder: NumberEncoder, values: Tensor) -> tuple[Tensor, Tensor]:
-        """As :meth:`NumberEncoder.encode` has it, and whether they are left out ``[n, 1]``."""
+        """Encode numbers like :meth:`NumberEncoder.encode`, and mark those that are left out ``[n, 1]``."""
         there = (values.abs() < torch.inf).all(1, keepdim=True)
         x = torch.where(there, values, 0.0)
         if encoder.transform == "log":

@@ -216,5 +216,5 @@ def notes(configs: Sequence[Config], table: pa.Table) -> Iterator[str]:
             if count := sum(diverged.values()):
                 yield f"{name}: {count:.0f} of {len(diverged)} seeds diverged and are left out"
             for network, reason, seeds, of_seeds in learned_nothing(by_metric):
-                told = collapse_message(f"{name} on {row.dataset}", network, reason, seeds, of_seeds)
-                yield f"{COLLAPSED_MARK} {told}"
+                message = collapse_message(f"{name} on {row.dataset}", network, reason, seeds, of_seeds)
+                yield f"{COLLAPSED_MARK} {message}"

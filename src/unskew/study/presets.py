@@ -18,7 +18,7 @@ Kind = Literal["propensities", "methods", "efficiency", "switches", "figure"]
 
 
 @dataclass(frozen=True)
-class Source:
+class PropensitySource:
     """The origin of a row's propensities.
 
     Parameters
@@ -54,9 +54,9 @@ PAPER: dict[str, dict[str, Any]] = tomllib.loads(
 )
 """Sources, presets and switches as data."""
 
-SOURCES = {key: Source(key, **values) for key, values in PAPER["sources"].items()}
+SOURCES = {key: PropensitySource(key, **values) for key, values in PAPER["sources"].items()}
 
-NOISY = Source(
+NOISY = PropensitySource(
     "noisy",
     "raw with dropout on",
     "mc-dropout",

@@ -16,8 +16,8 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What a dataclass of numbers has beside them."""
+class NumberRecord:
+    """The base of dataclasses of numbers, which convert to a dictionary."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, for JSON."""

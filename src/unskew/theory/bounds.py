@@ -9,8 +9,8 @@ import numpy as np
 
 from unskew.base.estimator import require_at_least, require_in, require_share
 from unskew.theory._arrays import (
-    Figures,
     Groups,
+    NumberRecord,
     clicks,
     numbers,
     same_length,
@@ -24,7 +24,7 @@ ECE_BINS = 100
 
 
 @dataclass(frozen=True)
-class EceBound(Figures):
+class EceBound(NumberRecord):
     """The corrected Corollary 2, term by term; see :func:`ece_bound`.
 
     Attributes
@@ -51,7 +51,7 @@ class EceBound(Figures):
 
 
 @dataclass(frozen=True)
-class GeneralisationBound(Figures):
+class GeneralisationBound(NumberRecord):
     """The corrected Theorem 2, term by term; see :func:`generalisation_bound`.
 
     Attributes
@@ -73,7 +73,7 @@ class GeneralisationBound(Figures):
 
 
 @dataclass(frozen=True)
-class EstimableParts(Figures):
+class EstimableParts(NumberRecord):
     """What clicks alone say about the bias of IPS; see :func:`estimable_parts`.
 
     Attributes

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from unskew.base.errors import DataError
 from unskew.base.estimator import require_at_least
 from unskew.theory._arrays import (
-    Figures,
     Floats,
     Groups,
+    NumberRecord,
     clicks,
     numbers,
     same_length,
@@ -153,7 +153,7 @@ def _weights(clicked: NDArray[np.bool_], propensity: Any) -> Floats:
 
 
 @dataclass(frozen=True)
-class Bias(Figures):
+class Bias(NumberRecord):
     """The expected miss of an estimate.
 
     Attributes
@@ -173,7 +173,7 @@ class Bias(Figures):
 
 
 @dataclass(frozen=True)
-class BiasSplit(Figures):
+class BiasSplit(NumberRecord):
     """The signed bias of IPS in two parts: ``total = calibration + refinement``, exactly.
 
     Attributes
