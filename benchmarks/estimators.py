@@ -7,7 +7,7 @@ prediction. Raw propensities are half-way to the mean, 1/p̂ = ½/p + ½/p̄; ca
 calibrator fitted on the clicks of the other half of the pairs. An imputer is one conversion rate, fitted by
 its method's weight.
 
-``--write docs/methods/index.md`` puts the table between the page's marks.
+``--write PAGE.md`` puts the table between the page's marks.
 """
 
 from __future__ import annotations
