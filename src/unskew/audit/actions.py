@@ -21,7 +21,7 @@ from unskew.metrics.sketch_grid import SMALLEST
 
 @dataclass(frozen=True)
 class ActionsResult:
-    """What an audit of probabilities of showing found; :meth:`to_dict` is what ``--json`` writes.
+    """The result of an audit of probabilities of showing; :meth:`to_dict` is what ``--json`` writes.
 
     Attributes
     ----------

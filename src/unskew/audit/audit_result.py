@@ -1,4 +1,4 @@
-"""What an audit found, as numbers: for the terminal, for ``--json``, for the report."""
+"""The result of an audit, as numbers: for the terminal, for ``--json``, for the report."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PLAIN = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditResult(ShowsItself):
-    """What an audit found; :meth:`to_dict` is what ``unskew audit --json`` writes.
+    """The result of an audit; :meth:`to_dict` is what ``unskew audit --json`` writes.
 
     Attributes
     ----------

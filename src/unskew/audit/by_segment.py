@@ -135,7 +135,7 @@ MULTI = Multicalibrated.name
 
 @dataclass(frozen=True)
 class RepairLine:
-    """What one way to calibrate reaches on held-out rows.
+    """The figures that one calibrator reaches on held-out rows.
 
     Attributes
     ----------

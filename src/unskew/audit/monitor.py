@@ -126,7 +126,7 @@ class Break:
 
 @dataclass(frozen=True)
 class SegmentHistory:
-    """What became of a segment.
+    """The history of a segment: its judgement, breaks and periods.
 
     Attributes
     ----------
@@ -164,7 +164,7 @@ class SegmentHistory:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MonitorResult(ShowsItself):
-    """What a monitor found; :meth:`to_dict` is what ``unskew monitor --json`` writes."""
+    """The result of a monitor; :meth:`to_dict` is what ``unskew monitor --json`` writes."""
 
     store: str
     settings: MonitorSettings

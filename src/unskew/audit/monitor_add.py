@@ -42,7 +42,7 @@ TRIES = 10
 
 @dataclass(frozen=True)
 class Added:
-    """What adding files did.
+    """The result of adding files to a store.
 
     Attributes
     ----------

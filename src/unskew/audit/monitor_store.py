@@ -43,7 +43,7 @@ STORED = (
 
 @dataclass(frozen=True)
 class MonitorSettings:
-    """What all rows of a store have in common."""
+    """The settings that all rows of a store share."""
 
     roles: Roles
     by: By
@@ -94,7 +94,7 @@ class CountedSource:
 
 @dataclass(frozen=True, eq=False)
 class MonitorStore:
-    """What a store of counts holds."""
+    """The contents of a store of counts."""
 
     path: Path
     settings: MonitorSettings

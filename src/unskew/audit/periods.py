@@ -33,7 +33,7 @@ _HINT = "write times as 2026-01-17T12:00:00, all with a zone or all without, or 
 
 @dataclass(frozen=True)
 class By:
-    """What periods are: a unit of a column of times, or the values of a column.
+    """The definition of periods: a unit of a column of times, or the values of a column.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What an audit found, in words: a pure function of its figures."""
+"""The result of an audit in words: a pure function of its figures."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CALIBRATOR_WORDS = {
 
 
 class OutcomeWords(NamedTuple):
-    """What an outcome of 1 is called, and a row that has it."""
+    """The words for an outcome of 1, and for a row that has it."""
 
     noun: str
     row: str

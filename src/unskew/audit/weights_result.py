@@ -1,4 +1,4 @@
-"""What weights were written: their clip, their calibrators, and what is said of them."""
+"""The result of writing weights: their clip, their calibrators, and its sentences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unskew.metrics.weights import Clip
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WeightsResult(ShowsItself):
-    """What was written.
+    """The weights that were written: their calibrators, sketches and clip.
 
     Attributes
     ----------

@@ -1,1 +1,1 @@
-"""What every package uses: errors, registries, estimators, seeds, progress and files."""
+"""The base that every package uses: errors, registries, estimators, seeds, progress and files."""

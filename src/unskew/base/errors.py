@@ -1,4 +1,4 @@
-"""What a user did wrong, where, and how to fix it. Every error a user can cause is one of these."""
+"""Errors that say what a user did wrong, where, and how to fix it. Users can cause no others."""
 
 from __future__ import annotations
 

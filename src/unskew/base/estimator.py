@@ -1,4 +1,4 @@
-"""What every estimator shares: parameters that are stored as given, read back, changed and cloned."""
+"""The base of all estimators: parameters that are stored as given, read back, changed and cloned."""
 
 from __future__ import annotations
 

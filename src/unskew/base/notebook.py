@@ -1,4 +1,4 @@
-"""What results show of themselves: a sentence where they are printed, a figure and a table in a notebook."""
+"""Results that show themselves: a sentence where they are printed, a figure and a table in a notebook."""
 
 from __future__ import annotations
 

@@ -362,7 +362,7 @@ class Module:
 
 
 class Generator:
-    """What draws initial weights."""
+    """The generator of initial weights, which needs torch."""
 
     def __init__(self, *_: object) -> None:
         needs_torch("a network")

@@ -1,4 +1,4 @@
-"""What can be chosen by name: debiasers, calibrators, learners, propensities, datasets; by one decorator."""
+"""Registries of all that is chosen by name: debiasers, calibrators, learners, propensities, datasets."""
 
 from __future__ import annotations
 

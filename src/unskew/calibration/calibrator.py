@@ -1,4 +1,4 @@
-"""What every calibrator shares: rows or sketch in, chunked prediction, parameters, JSON. No map itself."""
+"""The base of all calibrators: rows or sketch in, chunked prediction, parameters, JSON. No map itself."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class Term:
 
 @dataclass
 class _Step:
-    """What a Newton step of one term would gain."""
+    """A Newton step of one term, with its gain."""
 
     value: Vector
     gain: float

@@ -38,7 +38,7 @@ class Calibrated(NamedTuple):
 
 
 class TwoClasses(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """What classifiers of two classes around an ``estimator`` share."""
+    """The base of classifiers of two classes around an ``estimator``."""
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class of the higher probability."""

@@ -1,4 +1,4 @@
-"""What a user says of a feature: its kind, its role, how it is coded. Values and codes are elsewhere."""
+"""Declarations of features: kind, role and coding. Values and codes are elsewhere."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class Coded(Feature):
-    """What categories and bags share: values that get codes.
+    """The base of categories and bags: features whose values get codes.
 
     Parameters
     ----------

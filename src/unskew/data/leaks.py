@@ -207,7 +207,7 @@ def require_no_leaks(log: Log, allow: Iterable[str] = ()) -> list[Leak]:
 
 
 class _Outcome(NamedTuple):
-    """What may be given away: in which rows of the log it is known, and where it is 1."""
+    """An outcome that a feature may give away: the rows of the log where it is known, and where it is 1."""
 
     name: OutcomeName
     rows: NDArray[np.int64]

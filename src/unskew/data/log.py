@@ -32,7 +32,7 @@ BLOCK_ROWS = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class Log(ShowsItself):
-    """What was shown, clicked and converted; columnar, with ids as codes.
+    """A log of what was shown, clicked and converted; columnar, with ids as codes.
 
     In the space ``"matrix"`` the population D is every pair of a user and an item: pairs that the log
     does not list were not clicked. In the space ``"impressions"`` the population is the rows themselves.

@@ -1,4 +1,4 @@
-"""What the columns of a log are to a network: fields with a kind and a role. Their values are `Rows`."""
+"""The columns of a log as a network sees them: fields with a kind and a role. Their values are `Rows`."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ TICK = "datetime64[us]"
 
 @dataclass(frozen=True)
 class SplitBy:
-    """What is held out together.
+    """The rule by which rows are held out together.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def _as_times(values: NDArray[Any], column: str) -> NDArray[np.datetime64]:
 
 @dataclass(frozen=True)
 class Mature:
-    """What :func:`mature_rows` did."""
+    """The result of :func:`mature_rows`."""
 
     log: Log
     kept: NDArray[np.bool_]

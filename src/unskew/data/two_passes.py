@@ -79,7 +79,7 @@ def log_of(
 
 
 class _Encoding:
-    """What the first pass learns, and the arrays that the second writes."""
+    """The state of both passes: what the first learns, and the arrays that the second writes."""
 
     def __init__(self, source: Source, asked: LogOptions) -> None:
         self.asked = asked

@@ -64,7 +64,7 @@ Networks = dict[str, Network]
 
 @dataclass(frozen=True)
 class Job:
-    """What to train on, where, and whom to tell how far it is.
+    """A training job: its data, its device and its progress.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Learnt:
-    """What training found for each of some replicas; all else follows from the data."""
+    """The results of training some replicas; all else follows from the data."""
 
     history: History
     validation_loss: list[float] | None

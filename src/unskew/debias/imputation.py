@@ -29,7 +29,7 @@ FormName = Literal["P1", "P2", "P3"]
 
 
 class ImputationForm:
-    """What the output b of an imputer says about the error of a prediction with logit a.
+    """The meaning of an imputer's output b for the error of a prediction with logit a.
 
     e is the error with the known conversion r, ê the imputed one; r̃ is the conversion that the imputer
     stands for, where the form has one.
@@ -287,7 +287,7 @@ HOSTS: dict[str, tuple[Callable[[Tensor], Tensor], Copy]] = {
 
 
 class MeanWeight(State):
-    """What the weights of an imputation loss are divided by."""
+    """The number that divides the weights of an imputation loss."""
 
     mean: Tensor
     """Their mean over the training clicks ``[R, 1]``."""

@@ -1,4 +1,4 @@
-"""What a debiaser is: its parameters, its networks and losses and when they train; fit, predict, save.
+"""The debiaser: its parameters, its networks and losses and when they train; fit, predict, save.
 
 How it is trained is in :mod:`unskew.debias.fit`, once for all methods.
 """

@@ -1,4 +1,4 @@
-"""What a method's losses see, and when they run: batches of O and D, networks, state, passes and stages."""
+"""The inputs and the schedule of losses: batches of O and D, networks, state, passes and stages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unskew.training.inference import logits
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss reads: the rows of one step, of O or of D, with what is known of them, ``[R, B]`` each."""
+    """The rows of one step, of O or of D, that a loss reads, with what is known of them, ``[R, B]`` each."""
 
     rows: Rows
     conversion: Tensor

@@ -22,7 +22,7 @@ CERTAIN = 1e-6
 
 
 class Centre(State):
-    """What stands for Ē in the tilt."""
+    """The estimate of Ē in the tilt."""
 
     imputed: Tensor
     """``[R, 1]``."""

@@ -28,7 +28,7 @@ TILE = 1024
 
 
 class Sink(Protocol):
-    """What takes the gradients of a table's rows (:class:`unskew.learners.tables.LazyRows`)."""
+    """A receiver of the gradients of a table's rows (:class:`unskew.learners.tables.LazyRows`)."""
 
     def read(self, codes: Tensor) -> None:
         """Bring rows up to date."""

@@ -1,4 +1,4 @@
-"""What networks with features share: one look-up for all fields, and the layers above it.
+"""The shared part of networks with features: one look-up for all fields, and the layers above it.
 
 The codes of all fields of one embedding width are rows of one table, a field after another; unless fields
 have a ``dim`` of their own there is one width, and one look-up.

@@ -1,4 +1,4 @@
-"""What a learner is: anything that fits P(target = 1 | row). Importable without torch."""
+"""The learner: anything that fits P(target = 1 | row). Importable without torch."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What a network learner builds its network from."""
+    """The parts from which a network learner builds its network."""
 
     schema: Schema
     generators: Sequence[torch.Generator]

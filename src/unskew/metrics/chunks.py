@@ -16,7 +16,7 @@ CHUNK_ROWS = 1 << 17
 
 
 class Names(NamedTuple):
-    """What the caller calls the three columns, for error messages."""
+    """The caller's names of the three columns, for error messages."""
 
     score: str = "score"
     outcome: str = "outcome"

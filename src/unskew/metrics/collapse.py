@@ -1,4 +1,4 @@
-"""Whether a trained network learned anything: the spread of its logits, and its gain over a constant.
+"""A check that a trained network learned something: the spread of its logits, its gain over a constant.
 
 One rule for every network (conversion models, imputers, click towers, propensities); who is asked, on which
 rows, and what is said about it is left to the callers.
@@ -93,7 +93,7 @@ def warn_of_collapse(model: str, collapsed: Sequence[Collapsed], total: int, mem
 
 
 class Learned(NamedTuple):
-    """What a network learned.
+    """The figures that show how much a network learned.
 
     Attributes
     ----------

@@ -79,7 +79,7 @@ MOST_TIMES_DATA = 100.0
 
 @dataclass(frozen=True)
 class Judgement:
-    """What figures amount to, and the reason, a key for words to start from."""
+    """The level that figures amount to, and the reason, a key for words to start from."""
 
     level: Level
     reason: str
@@ -92,7 +92,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class WeightJudgement(Judgement):
-    """What so many rows say of the weights 1/p̂.
+    """A judgement of the weights 1/p̂ from a number of rows.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ def detected_error(tolerance: float) -> float:
 
 @dataclass(frozen=True)
 class MeanJudgement(Judgement):
-    """What the mean of 1/p of shown actions says: the power to find an error, and the rows that would."""
+    """A judgement by the mean of 1/p of shown actions, its power to find an error, and the rows needed."""
 
     power: float
     rows_needed: int

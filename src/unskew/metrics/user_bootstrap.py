@@ -168,7 +168,7 @@ PAIRED_METRICS = ("nll", "auc", "dcg@K", "hits@K")
 
 @dataclass(frozen=True, eq=False)
 class PairedUsers:
-    r"""By how much one model is better than another, and each user's influence on that.
+    r"""The advantage of one model over another, and each user's influence on it.
 
     .. math::
         \hat d - d \approx \frac1U \sum_u \phi_u, \qquad

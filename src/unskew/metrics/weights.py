@@ -1,4 +1,4 @@
-"""What inverse-propensity weights look like: their size, how many rows they leave, what clipping costs."""
+"""Figures of inverse-propensity weights: their size, the effective rows, what clipping costs."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Difference:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(ShowsItself):
-    """What :func:`compare` found; ``print`` it, or read its parts.
+    """The result of :func:`compare`; ``print`` it, or read its parts.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a user gives to an off-policy estimate, checked: metrics, scores, and rows that trained no model."""
+"""Checked inputs of an off-policy estimate: metrics, scores, and rows that trained no model."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SIZES_TITLE = "The least difference that so many random impressions tell"
 
 @dataclass(frozen=True)
 class MetricPlan:
-    """What it takes to tell two models apart in one metric.
+    """The experiment that it takes to tell two models apart in one metric.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class MetricPlan:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RandomPlan(ShowsItself):
-    """What :func:`plan_random` found; ``print`` it, or read its parts.
+    """The result of :func:`plan_random`; ``print`` it, or read its parts.
 
     Attributes
     ----------

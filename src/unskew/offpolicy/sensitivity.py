@@ -1,4 +1,4 @@
-"""What estimates would be if the propensities were wrong: the marginal sensitivity model."""
+"""Estimates under wrong propensities: the marginal sensitivity model."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ CLOSE = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """What the held-out clicks of one seed add to one metric of one model, linear in their weights.
+    """The contribution of one seed's held-out clicks to one metric of one model, linear in their weights.
 
     Attributes
     ----------

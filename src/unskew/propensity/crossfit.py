@@ -55,7 +55,7 @@ _STOP_SHARE = 0.1
 
 
 class ReplicaScores(NamedTuple):
-    """What replicas say of rows, ``[replicas, n]``: raw propensities over D."""
+    """The scores of replicas for rows, ``[replicas, n]``: raw propensities over D."""
 
     mean: Floats
     variance: Floats | None = None

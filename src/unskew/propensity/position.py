@@ -237,7 +237,7 @@ class PositionModel:
 
 
 class Inputs(NamedTuple):
-    """What the logit of γ is made of."""
+    """The parts of the logit of γ."""
 
     left: Floats
     """1 and the features of users ``[users, k]``."""

@@ -75,7 +75,7 @@ class Predicted(NamedTuple):
 
 
 class OwnScores(NamedTuple):
-    """What one replica says of rows that it was asked for, ``[n]`` each."""
+    """The scores of one replica for the rows that it was asked for, ``[n]`` each."""
 
     mean: Floats
     to_map: Floats

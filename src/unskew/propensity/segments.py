@@ -1,4 +1,4 @@
-"""What a calibrator that reads features is given of rows: columns of the log's features, coded, by name."""
+"""The columns of rows for a calibrator that reads features: the log's features, coded, by name."""
 
 from __future__ import annotations
 

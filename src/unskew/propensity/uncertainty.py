@@ -25,7 +25,7 @@ LEAST = 1e-12
 
 @dataclass(kw_only=True)
 class Uncertainty(Estimator):
-    """What a method changes about training a propensity and reading it off; by default nothing."""
+    """The changes of a method to training and reading off a propensity; by default none."""
 
     def check(self) -> None:
         """Raise for parameters that cannot be."""

@@ -1,4 +1,4 @@
-"""What a run found: keys, levels and numbers; the words are in ``templates/findings.toml``.
+"""The findings of a run: keys, levels and numbers; the words are in ``templates/findings.toml``.
 
 What counts as what is decided in :mod:`unskew.metrics.judgement`.
 """

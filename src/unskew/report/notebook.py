@@ -1,4 +1,4 @@
-"""What each kind of result shows in a notebook: a sentence, figures and a table, as its report has them."""
+"""The views of results in a notebook: a sentence, figures and a table, as the report has them."""
 
 from __future__ import annotations
 

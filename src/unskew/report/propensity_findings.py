@@ -1,4 +1,4 @@
-"""Whether the propensities of a run are calibrated, before and after calibration."""
+"""Findings on whether the propensities of a run are calibrated, before and after calibration."""
 
 from __future__ import annotations
 

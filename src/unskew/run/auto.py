@@ -78,7 +78,7 @@ class TriedCandidate:
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """What a search left: the naive model, the one that is shipped, the decision, and every training.
+    """The result of a search: the naive model, the one that is shipped, the decision, and every training.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ PLAN = "`unskew plan-random` says how many pairs shown at random would settle it
 
 @dataclass(frozen=True)
 class Decision:
-    """What is shipped, and why.
+    """The decision which models are shipped, and why.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the fields of a log are to a trained model: which matter, and where predictions are off by value."""
+"""The fields of a trained model: which of them matter, and for which values its predictions are off."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NUMBER_GROUPS = 10
 
 @dataclass(frozen=True)
 class Loss:
-    """What a metric loses when a field is permuted; above 0 the field matters.
+    """The loss of a metric when a field is permuted; above 0 the field matters.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class FieldImportance:
-    """What AUC falls by, and the mean loss (NLL) rises by, when a field is permuted between rows."""
+    """The fall of AUC, and the rise of the mean loss (NLL), when a field is permuted between rows."""
 
     field: str
     kind: str

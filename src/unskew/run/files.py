@@ -1,4 +1,4 @@
-"""What files leave open, guessed from their columns: which hold what, and what the population is."""
+"""Guesses from the columns of files: which column holds what, and what the population is."""
 
 from __future__ import annotations
 

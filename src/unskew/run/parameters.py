@@ -1,4 +1,4 @@
-"""What the fields of a configuration say together, and the parameters of its parts."""
+"""Checks on the fields of a configuration together, and the parameters of its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a protocol decides for a run, and the label every number of it carries; here the honest one.
+"""Protocols, which decide how a run is done and label every number of it; here the honest one.
 
 Others live above this package and are known by name (:data:`PROTOCOLS`); the two are never mixed.
 """

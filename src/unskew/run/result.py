@@ -1,4 +1,4 @@
-"""What a run found: its findings in words, its report, and its folder of plain files, whole or not there."""
+"""The result of a run: its findings, its report, and its folder of plain files, whole or not there."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def main_key(config: Config, models: Mapping[str, Debiaser]) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Result(ShowsItself):
-    """What a run found; ``save`` writes what ``unskew run`` writes."""
+    """The result of a run; ``save`` writes what ``unskew run`` writes."""
 
     config: Config
     dataset: Dataset

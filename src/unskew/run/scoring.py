@@ -137,7 +137,7 @@ def score(
 
 @dataclass(frozen=True)
 class _Scoring:
-    """What a run folder predicts with: a conversion model, a propensity, or both."""
+    """The models that a run folder predicts with: a conversion model, a propensity, or both."""
 
     model: Debiaser | None
     propensity: BasePropensity | None

@@ -42,7 +42,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search found.
+    """The result of a search for hyperparameters.
 
     Attributes
     ----------

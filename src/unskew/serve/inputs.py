@@ -40,7 +40,7 @@ Columns = Mapping[str, Tensor]
 
 
 class Input(NamedTuple):
-    """What a request holds: ``[n]`` values of a type (text is ``object``), ``[n, any]`` of a bag, or
+    """An input of a request: ``[n]`` values of a type (text is ``object``), ``[n, any]`` of a bag, or
     ``[n, width]`` of a vector.
 
     With ``keys``, texts or whole numbers, each is read as its code, and every other as one code.

@@ -1,4 +1,4 @@
-"""What fitted models answer, as modules that torch can trace: columns by name in, probabilities out."""
+"""Fitted models as modules that torch can trace: columns by name in, probabilities out."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class _ModelScores(nn.Module):
 
 
 class _Segments(nn.Module):
-    """What a calibrator reads beside the scores: users' and items' features as they were in training."""
+    """The columns that a calibrator reads beside the scores: features as they were in training."""
 
     def __init__(self, segments: Segments) -> None:
         super().__init__()

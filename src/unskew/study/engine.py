@@ -42,7 +42,7 @@ RESULTS, GRID = "results", "grid.json"
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What a study found."""
+    """The result of a study."""
 
     study: Study
     table: pa.Table

@@ -1,4 +1,4 @@
-"""What a study is: a list of configurations, written as a base and the fields that vary. Runs nothing."""
+"""The grid of a study: configurations, written as a base and the fields that vary. Runs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What published code does otherwise than the papers: one class for each deviation, laid over a method.
+"""Deviations of published code from the papers: one class for each, laid over a method.
 
 ``as_published(DRJL(ratio=6), AveragedTogether, NoisyImputer)`` is a :class:`unskew.DRJL` that trains so; its
 parameters, its files and its name are those of the method.

@@ -25,7 +25,7 @@ MOST_ROWS = 40
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What stands above the tables of a page: charts, and figures by name."""
+    """The top of a page, above its tables: charts, and figures by name."""
 
     charts: tuple[DotChart, ...] = ()
     caption: str = ""

@@ -1,4 +1,4 @@
-"""What the published code did, as switches: each on by default, each named in the output, each reversible.
+"""The published code's choices as switches: on by default, named in the output, reversible.
 
 Nothing here selects on the test set, which that code did for its doubly robust methods (METHODS §0, 8): what
 that does is shown by a diagnostic, ``epoch_chosen_on_test`` of ``table-switches``, which no table has on.

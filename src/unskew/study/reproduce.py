@@ -131,7 +131,7 @@ class Reproduction:
 
 @dataclass
 class Reproduced:
-    """What came out; the folder holds the same."""
+    """The result of a reproduction; the folder holds the same."""
 
     work: Reproduction
     out: Path

@@ -74,7 +74,7 @@ class GeneralisationBound(NumberRecord):
 
 @dataclass(frozen=True)
 class EstimableParts(NumberRecord):
-    """What clicks alone say about the bias of IPS; see :func:`estimable_parts`.
+    """The parts of the bias of IPS that clicks alone can estimate; see :func:`estimable_parts`.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What every loss is made of: cross-entropy on logits, and means over O and D from batches of them.
+"""The parts of every loss: cross-entropy on logits, and means over O and D from batches of them.
 
 Means are over the last dimension; what is before it (replicas, several batches) is kept.
 """

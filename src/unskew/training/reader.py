@@ -1,4 +1,4 @@
-"""What a fitted model reads of logs, pairs and tables: its own codes of ids, and features by its encoders."""
+"""The reader of a fitted model: its own codes of ids, and features by its encoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What steps work on: batches over O and over D, for R replicas with an order of their own.
+"""Samplers of steps: batches over O and over D, for R replicas with an order of their own.
 
 A sampler yields an epoch in blocks of ``[R, steps, B]`` numbers (positions in O, cells of D, or both),
 made in bulk so that a step only slices. D is never materialised.
@@ -88,7 +88,7 @@ def _tensors(values: Tensor | Rows | None) -> Iterator[Tensor]:
 
 
 class Sampler(Protocol):
-    """What an epoch works on, in blocks."""
+    """A source of the batches of an epoch, in blocks."""
 
     @property
     def steps(self) -> int:

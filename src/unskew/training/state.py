@@ -109,7 +109,7 @@ class DamagedStateError(Exception):
 
 @dataclass(frozen=True)
 class SavedState:
-    """What was saved of a training, or of a value."""
+    """The saved state of a training, or of a value."""
 
     facts: Mapping[str, Any]
     tensors: Mapping[str, Tensor]

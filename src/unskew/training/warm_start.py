@@ -39,7 +39,7 @@ REMEDY = "train without it, or as it was trained"
 
 @dataclass(frozen=True)
 class Carried:
-    """What became of the ids or values of a field: with a row in both, in the new model alone, no longer."""
+    """Counts of a field's ids or values: with a row in both models, in the new one alone, no longer."""
 
     kept: int
     new: int
@@ -48,7 +48,7 @@ class Carried:
 
 @dataclass(frozen=True)
 class CodeMap:
-    """Of each code of a field the code that it had, −1 for a new one."""
+    """A map from each code of a field to the code that it had, −1 for a new one."""
 
     before: NDArray[np.int64]
     carried: Carried

@@ -36,7 +36,7 @@ FEATURE_NOISE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What a real log never tells, for each pair.
+    """The truth of each pair, which a real log never shows.
 
     Attributes
     ----------
