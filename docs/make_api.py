@@ -55,7 +55,8 @@ def pages() -> dict[str, str]:
 
 def _file_of(module: str, name: str) -> str:
     thing, full = getattr(import_module(module), name), home(module, name)
-    return f"{full}.module.md" if inspect.ismodule(thing) and not callable(thing) else f"{full}.rst"
+    is_module = inspect.ismodule(thing) and not callable(thing)
+    return f"{thing.__name__}.module.md" if is_module else f"{full}.rst"
 
 
 def described(module: str, name: str) -> str:

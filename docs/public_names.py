@@ -11,10 +11,11 @@ from typing import Any
 
 SECTIONS = {
     "unskew": "Everything most people need; `import unskew as us`. Loaded when first used.",
-    "unskew.debias.losses": "Losses of tensors, [for your own model](../bring-your-own-model.md).",
+    "unskew.debias.losses": "Losses of tensors, [for your own model](../guides/own-model.md).",
+    "unskew.propensity": "Propensities by any model; [guide](../guides/propensities.md).",
     "unskew.calibration": "Calibrators, NumPy in and NumPy out; [a page each](../calibrators/index.md).",
     "unskew.metrics": "Calibration, ranking, weights, significance; [one page](../reference/metrics.md).",
-    "unskew.theory": "Bias, its two parts and bounds; [what holds and what does not](../theory.md).",
+    "unskew.theory": "Bias, its parts and bounds; [what holds](../explanation/theory.md).",
     "unskew.audit": "What `unskew audit` and `unskew weights` do, from Python.",
 }
 """Modules in the order of the site, with what they are for."""

@@ -206,6 +206,7 @@ def _inverse_link(p: NDArray[np.float64], gamma: float) -> NDArray[np.float64]:
 UNCERTAINTIES: dict[str, type[Uncertainty]] = {
     kind.name: kind for kind in (MCDropout, DeepEnsemble, BatchEnsembleMembers, DualFocal)
 }
+"""Every uncertainty by the name that ``unskew run --uncertainty`` knows it by."""
 
 
 def make_uncertainty(name: str | None, **params: Any) -> Uncertainty | None:
