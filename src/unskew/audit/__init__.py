@@ -61,7 +61,7 @@ class _Audit(ModuleType):
         return import_module, (self.__name__,)
 
     def __call__(self, data: Any, **options: Any) -> AuditResult:
-        """Are these propensities honest? As :func:`unskew.audit.audit`."""
+        """Audit propensities, as :func:`unskew.audit.audit`: are they honest?"""
         return audit(data, **options)
 
 

@@ -56,7 +56,7 @@ class ActionsResult:
         return HEADLINES[self.healthy]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and text."""
+        """Return plain numbers and text."""
         return {**asdict(self), "files": list(self.files), "headline": self.headline}
 
 
@@ -69,7 +69,7 @@ def audit_actions(
     significance: float = SIGNIFICANCE,
     progress: Progress = SILENT,
 ) -> ActionsResult:
-    r"""Are these the probabilities with which the shown actions were chosen among N?
+    r"""Check whether these are the probabilities with which the shown actions were chosen among N.
 
     .. math:: \mathbb{E}\left[\frac1{p(a)}\right] = \sum_a p(a) \frac{1}{p(a)} = N, \qquad
               \text{ratio} = \frac{1}{n N} \sum_i \frac1{p_i}

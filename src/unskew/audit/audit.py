@@ -67,7 +67,7 @@ def audit(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> AuditResult:
-    """Are these propensities honest? One pass over files of any size, in bounded memory.
+    """Audit propensities: are they honest? One pass over files of any size, in bounded memory.
 
     .. math:: \\text{miscalibrated} \\iff p(\\text{beyond tolerance}) < \\text{significance}, \\qquad
               \\text{undecided} \\iff \\text{not so, and power} < 0.8 \\text{ or AUC not beyond chance}

@@ -261,7 +261,7 @@ class WeightFigures:
 
 
 def errors(sketch: CalibrationSketch, *, seed: int = 0) -> dict[str, ErrorFigure]:
-    """ECE and WCE, each with interval and floor."""
+    """Return ECE and WCE, each with interval and floor."""
     figures = {}
     for name, value in (("ece", ece(sketch)), ("wce", wce(sketch))):
         floor = noise_floor(sketch, metric=name, seed=seed)  # type: ignore[arg-type]
@@ -273,7 +273,7 @@ def errors(sketch: CalibrationSketch, *, seed: int = 0) -> dict[str, ErrorFigure
 
 
 def regions(sketch: CalibrationSketch, *, tolerance: float, bins: int = DEFAULT_WEIGHT_BINS) -> list[Region]:
-    """Where weights are off by more than the tolerance, the largest part of WCE first.
+    """Return the regions where weights are off by more than the tolerance, the largest part of WCE first.
 
     Equal-mass bins that are clearly off in one direction make a region, with those between them that may
     be; so do those from there to the end of the scores, where the fewest clicks are.
@@ -302,7 +302,7 @@ def regions(sketch: CalibrationSketch, *, tolerance: float, bins: int = DEFAULT_
 
 
 def weight_figures(sketch: CalibrationSketch, *, p_min: Clip) -> WeightFigures | None:
-    """Figures of the weights of the rows with outcome 1; None where there are none, or one is infinite."""
+    """Return figures of the weights of rows with outcome 1; None if there are none, or one is infinite."""
     cells = cells_of(sketch)
     cells = cells.take(cells.positive > 0)
     if not len(cells.score) or has_infinite_weight(sketch):
@@ -328,7 +328,7 @@ def weight_figures(sketch: CalibrationSketch, *, p_min: Clip) -> WeightFigures |
 
 
 def _runs(excess: Array, error: Array, tolerance: float) -> list[tuple[int, int]]:
-    """First and last bin of each region."""
+    """Return the first and last bin of each region."""
     off = np.abs(excess) > np.maximum(tolerance, CLEAR_ERRORS * error)
 
     def may_be_off(sign: float, first: int, stop: int) -> bool:

@@ -198,7 +198,7 @@ class MonitorResult(ShowsItself):
         return (self.whole, *self.segments)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and text."""
+        """Return plain numbers and text."""
         return {
             "store": self.store,
             "settings": self.settings.to_dict(),
@@ -223,7 +223,7 @@ def monitor(
     significance: float = SIGNIFICANCE,
     value: float | None = None,
 ) -> MonitorResult:
-    """Are the scores of a store still honest; for whom not, and since when?
+    """Monitor a store: are its scores still honest; for whom not, and since when?
 
     Every period adds evidence, for each segment, that its scores are off by more than the tolerance from some
     period on (:mod:`unskew.metrics.anytime`). The chance that honest scores are ever called off is at most
@@ -357,7 +357,7 @@ def _judge(breaks: Sequence[Break], smallest: float, tolerance: float) -> Judgem
 
 
 def _judged(whole: SegmentHistory, segments: Sequence[SegmentHistory]) -> Judgement:
-    """Bad where anything is off now; else what is said of all rows."""
+    """Return a bad judgement where anything is off now; else that of all rows."""
     bad = [each.judgement for each in (whole, *segments) if each.judgement.level == "bad"]
     if bad:
         return bad[0]
@@ -397,7 +397,7 @@ def _figures(label: str, closed: bool, cells: ScoreCells) -> PeriodFigures:
 
 
 def _ratio(cells: ScoreCells) -> tuple[float, float, float]:
-    """Mean of o/p̂ and its 95 % interval, with the variance that the scores imply in proportion to it."""
+    """Return the mean of o/p̂ and its 95 % interval, of the variance that the scores imply × that mean."""
     total = float(cells.total.sum())
     ratio = float(inverse_of(cells).sum()) / total
     if not math.isfinite(ratio):

@@ -61,12 +61,12 @@ class MonitorSettings:
                 )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain text and lists."""
+        """Return plain text and lists."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, header: dict[str, Any]) -> MonitorSettings:
-        """From :meth:`to_dict`."""
+        """Build the settings from what :meth:`to_dict` returned."""
         roles = {**header["roles"], "segments": tuple(header["roles"]["segments"])}
         return cls(Roles(**roles), By(**header["by"]), header["zone"], header["maturity"])
 
@@ -170,7 +170,7 @@ class MonitorStore:
         return closed
 
     def closed_of(self, name: str) -> frozenset[str]:
-        """Periods of a file that are closed: nothing of it is added to them again."""
+        """Return the periods of a file that are closed: nothing of it is added to them again."""
         return frozenset(
             period
             for source in self.sources

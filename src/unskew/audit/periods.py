@@ -46,7 +46,7 @@ class By:
 
     @classmethod
     def of(cls, by: str, time: str | None) -> By:
-        """From ``--by`` and ``--time``."""
+        """Build the periods from ``--by`` and ``--time``."""
         if by in UNITS:
             if time is None:
                 raise ParameterError(
@@ -229,7 +229,7 @@ def _instant_of(wall: np.datetime64, zone: str, which: Literal["earliest", "late
 
 
 def in_order(labels: Iterable[str]) -> list[str]:
-    """Periods in order: by number where all are numbers, else as text, which times are written for."""
+    """Sort periods: by number where all are numbers, else as text, as which times sort too."""
     known = list(labels)
     try:
         return sorted(known, key=float)

@@ -201,7 +201,7 @@ def _unless_tiny(product: str, least: float) -> str:
 
 
 def _bad(weighted: bool, periods: bool) -> str:
-    """0, or what is wrong with a row: the number, below 0, of a cell of its own."""
+    """Return SQL for what is wrong with a row: the number of a cell of its own, below 0; else 0."""
     weight = f'("w" = 0 OR "w" >= {double(LEAST_WEIGHT)} AND "w" <= {double(MOST_WEIGHT)})'
     good = [
         '"p" >= 0 AND "p" <= 1',
@@ -242,7 +242,7 @@ def _period(by: By, dialect: Dialect) -> str:
 
 
 def _week_of_monday(query: str, dialect: Dialect) -> str:
-    """BigQuery's week begins on Sunday, but for this one."""
+    """Replace BigQuery's week, which begins on Sunday, by the one that begins on Monday."""
     return query.replace(", WEEK)", ", ISOWEEK)") if dialect == "bigquery" else query
 
 

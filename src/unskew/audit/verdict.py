@@ -50,7 +50,7 @@ class OutcomeWords(NamedTuple):
 
 
 def outcome_words(column: str) -> OutcomeWords:
-    """Words for the outcomes of a column: clicks where its name says so.
+    """Return the words for the outcomes of a column: clicks where its name says so.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def _is_blind(result: AuditResult) -> bool:
 
 
 def short(value: float) -> str:
-    """Two significant digits, without exponent for what is read often."""
+    """Write a number with two significant digits, without exponent where it is read often."""
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
     rounded = float(f"{value:.2g}")
@@ -115,7 +115,7 @@ def percent(share: float) -> str:
 
 
 def direction(ratio: float) -> str:
-    """How far scores are off, from the mean of o/p̂."""
+    """Describe how far scores are off, from the mean of o/p̂."""
     if ratio == 0:
         return "overstated beyond measure (not one came)"
     word, factor = ("overstated", 1 / ratio) if ratio < 1 else ("understated", ratio)
@@ -128,7 +128,7 @@ def weights_off(ratio: float) -> str:
 
 
 def place(region: Region) -> str:
-    """Which scores a region holds."""
+    """Describe the scores that a region holds."""
     if region.low is None and region.high is None:
         return "on average"
     if region.low is None:
@@ -215,7 +215,7 @@ def _off(result: AuditResult, noun: str) -> list[str]:
 
 
 def round_up(rows: int) -> int:
-    """Two significant digits, rounded up."""
+    """Round a number of rows up to two significant digits."""
     unit = int(10 ** max(len(str(rows)) - 2, 0))
     return -(-rows // unit) * unit
 
@@ -315,7 +315,7 @@ def monitor_verdict(result: MonitorResult) -> str:
 
 
 def in_words(episode: Break) -> str:
-    """From when to when, in which way, how much, and what it cost."""
+    """Describe a break: from when to when, in which way, how much, and what it cost."""
     if episode.over:
         when = (
             f"were off from {episode.first} to {episode.last}"

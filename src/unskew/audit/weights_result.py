@@ -78,7 +78,7 @@ class WeightsResult(ShowsItself):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and text."""
+        """Return plain numbers and text."""
         return {
             "verdict": self.verdict,
             "clip_decides": self.clip_decides,

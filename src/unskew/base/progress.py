@@ -246,7 +246,7 @@ def progress_bars(
     tensorboard: str | Path | None = None,
     mlflow: bool = False,
 ) -> Iterator[Progress]:
-    """Bars on standard error while inside, where it is a terminal; elsewhere a line a minute.
+    """Show bars on standard error while inside, where it is a terminal; elsewhere a line a minute.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         self._complete()
 
         def place(name: str) -> tuple[bool, float, str]:
-            """Built-in entries come first, by their order; a user's own follow as they were added."""
+            """Return a sort key: built-in entries by their order, then a user's own as they were added."""
             built_in = self._is_built_in(self._entries[name])
             return not built_in, self._orders[name], name if built_in else ""
 

@@ -42,7 +42,7 @@ ROUNDING = 1e-9
 
 
 def inside(probability: Vector, out: Vector | None = None) -> Vector:
-    """Probabilities kept :data:`PROBABILITY_FLOOR` away from 0 and 1."""
+    """Return probabilities kept :data:`PROBABILITY_FLOOR` away from 0 and 1."""
     return np.clip(probability, PROBABILITY_FLOOR, 1 - PROBABILITY_FLOOR, out=out)
 
 
@@ -64,7 +64,7 @@ def sigmoid(logit: Vector) -> Vector:
 
 
 def checked_chunks(scores: NDArray[Any]) -> Iterator[tuple[slice, Vector]]:
-    """Scores known to be in [0, 1], :data:`CHUNK_ROWS` at a time."""
+    """Yield scores, checked to be in [0, 1], :data:`CHUNK_ROWS` at a time."""
     for start in range(0, len(scores), CHUNK_ROWS):
         rows = slice(start, min(start + CHUNK_ROWS, len(scores)))
         chunk = scores[rows].astype(np.float64, copy=False)
@@ -123,7 +123,7 @@ class Calibrator(ShowsItself, Estimator, ABC):
         return self._fit_on(group(score, outcome, sample_weight, exact_below=self.exact_below))
 
     def predict(self, score: Any) -> NDArray[np.float64]:
-        """Calibrated probabilities, each inside (0, 1), in the order of the scores."""
+        """Return calibrated probabilities, each inside (0, 1), in the order of the scores."""
         self._require_fitted("base_rate_")
         scores = numeric(score, "score")
         probability = np.empty(len(scores))
@@ -160,7 +160,7 @@ class Calibrator(ShowsItself, Estimator, ABC):
         return type(self)(**self.get_params(deep=False))
 
     def to_dict(self) -> dict[str, Any]:
-        """Parameters and learned state as plain numbers, text and lists."""
+        """Return parameters and learned state as plain numbers, text and lists."""
         self._require_fitted("base_rate_")
         return {
             "calibrator": self.name,

@@ -48,7 +48,7 @@ class Grouped(NamedTuple):
 
 
 def group(score: Any, outcome: Any, sample_weight: Any, *, exact_below: int) -> Grouped:
-    """Points of a sketch, or of rows: by distinct score up to ``exact_below`` rows, else by sketch.
+    """Group rows into points: by distinct score up to ``exact_below`` rows, else by sketch.
 
     Points themselves are given back: whoever fits many calibrators groups once.
     """
@@ -67,7 +67,7 @@ def group(score: Any, outcome: Any, sample_weight: Any, *, exact_below: int) -> 
 
 
 def regroup(parts: list[Grouped]) -> Grouped:
-    """Several sets of points as one."""
+    """Merge several sets of points into one."""
     distinct, cell = np.unique(np.concatenate([part.score for part in parts]), return_inverse=True)
 
     sums = [np.concatenate(column) for column in zip(*(part[1:] for part in parts), strict=True)]

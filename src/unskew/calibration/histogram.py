@@ -21,7 +21,7 @@ from unskew.calibration.step_calibrator import (
 
 
 def equal_mass_starts(total: Vector, bins: int) -> NDArray[np.intp]:
-    """First group of each of at most ``bins`` bins of about equal weight; a score is never split."""
+    """Return the first group of each of up to ``bins`` bins of about equal weight; no score is split."""
     middle_rank = (np.cumsum(total) - total / 2) / total.sum()
     return block_starts(np.minimum(middle_rank * bins, bins - 1).astype(np.intp))
 

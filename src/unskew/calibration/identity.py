@@ -29,7 +29,7 @@ class Identity(Calibrator):
     needs_both_classes: ClassVar[bool] = False
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
-        """Nothing to learn."""
+        """Learn nothing."""
 
     def _predict(self, score: Vector) -> Vector:
         return score

@@ -70,7 +70,7 @@ def fit_logistic(
     negative = total - positive
 
     def at(point: Vector) -> tuple[float, Vector]:
-        """Loss and probabilities; from e^−|η|, which cannot overflow and serves both."""
+        """Return the loss and probabilities; from e^−|η|, which cannot overflow and serves both."""
         eta = features @ point + offset
         small_one = np.exp(-np.abs(eta))
         wrong = negative @ np.maximum(eta, 0.0) - positive @ np.minimum(eta, 0.0)

@@ -150,7 +150,7 @@ class Multicalibrated(Calibrator):
         return self
 
     def predict(self, score: Any, features: Any = None) -> NDArray[np.float64]:
-        """Probabilities by each row's features; Platt's map without ``features``."""
+        """Predict probabilities by each row's features; by Platt's map without ``features``."""
         if features is None:
             return super().predict(score)
         self._require_fitted("terms_")
@@ -241,14 +241,14 @@ class Multicalibrated(Calibrator):
         return sizes if self.monotone else [*sizes, len(self.score_edges_) + 1]
 
     def _codes(self, columns: Mapping[str, NDArray[Any]], score: Vector) -> Codes:
-        """Codes ``[columns, n]``; the last are the bins of the score."""
+        """Return codes ``[columns, n]``; the last are the bins of the score."""
         codes = [column.codes(columns[column.name]) for column in self.columns_]
         if not self.monotone:
             codes.append(np.searchsorted(self.score_edges_, score, side="right"))
         return np.stack(codes)
 
     def _score_edges(self, score: Vector, weight: Vector) -> Vector:
-        """Scores between bins that hold the same information each: Σ w·q(1 − q)."""
+        """Return scores between bins that hold the same information each: Σ w·q(1 − q)."""
         order = np.argsort(score, kind="stable")
         q = self._predict(score[order])
         held = np.cumsum(weight[order] * q * (1 - q))

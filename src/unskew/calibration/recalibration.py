@@ -42,7 +42,7 @@ class Level(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        """Both, for people."""
+        """Describe both, for people."""
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
@@ -81,7 +81,7 @@ class Recalibration:
     trust: float = 1.0
 
     def predict(self, lines: Floats) -> Floats:
-        """Predictions ``[seeds, n]`` at their right level; those that are not known stay so."""
+        """Return predictions ``[seeds, n]`` at their right level; those that are not known stay so."""
         known = np.isfinite(lines[0])
         copied = lines.copy()
         for line, calibrator in zip(copied, self.calibrators, strict=True):
@@ -100,7 +100,7 @@ class Recalibration:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return all of it as plain values."""
         return {**self.figures, "calibrators": [each.to_dict() for each in self.calibrators]}
 
     @classmethod
@@ -171,7 +171,7 @@ def recalibration(
 
 
 def trust_in(rows: Judged, number: Numbers | None = None) -> float:
-    r"""How much of a shift is made that clicks weighted by estimated propensities ask for, from 0 to 1.
+    r"""Return how much of the shift that weighted clicks ask for is made, from 0 to 1.
 
     .. math:: \left(1 - \frac{\mathrm{se}(d)^2}{d^2}\right)_+ \left(1 - \frac{(\bar r - R)_+}{d}\right)_+
         \text{ for } d > 0; \qquad d = \sum_j s_j (r_j - \hat r_j), \quad R = \sum_j s_j r_j

@@ -45,7 +45,7 @@ class SegmentColumn:
 
     @classmethod
     def fit(cls, name: str, column: NDArray[Any]) -> SegmentColumn:
-        """From the values of the rows that are fitted."""
+        """Fit the column to the values of the rows."""
         if column.dtype.kind == "f":
             known = np.unique(column[np.isfinite(column)])
             if len(known) > 2 * NUMBER_BINS:
@@ -105,7 +105,7 @@ class SegmentColumn:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> SegmentColumn:
-        """From what :meth:`to_dict` gave; an error where it is something else."""
+        """Build one from what :meth:`to_dict` returned; raise an error for anything else."""
         kind, stored = saved["kind"], saved["values"]
         convert = {"text": str, "whole": int, "number": float}[kind]
         if not isinstance(saved["name"], str) or not all(type(each) is convert for each in stored):
@@ -119,7 +119,7 @@ class SegmentColumn:
 
 
 def columns_of(features: Any, names: Sequence[str] | None, rows: int) -> dict[str, NDArray[Any]]:
-    """Columns by name from a mapping, a data frame, one column or a matrix: text, whole numbers or floats.
+    """Return columns by name from a mapping, a data frame, a column or a matrix: text, integers or floats.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ class SegmentCells(NamedTuple):
 def merged_cells(
     code: Codes, sizes: Sequence[int], position: Codes, score: Vector, total: Vector, outcome: Vector
 ) -> SegmentCells:
-    """Rows with one code in every column and one ``place`` of the score as one cell each."""
+    """Merge rows with one code in every column and one ``place`` of the score as one cell each."""
     key = position
     for own, size in zip(code, sizes, strict=True):
         # Dense again after each column, so that the product of all sizes never overflows.
@@ -94,7 +94,7 @@ def merged_cells(
 
 
 def judged_rows(cells: SegmentCells, most: int, seed: int) -> SegmentCells:
-    """Cells with about ``most`` of their rows, by chance: up to half of them are of the rarer class.
+    """Draw cells with about ``most`` of their rows, by chance: up to half of them are of the rarer class.
 
     Rows of the other class weigh more, so that rates stay as they are; and all weigh as much as the rows that
     are left can tell: the variance of a logit is about 1 / positives + 1 / negatives. Cells come in the order
@@ -151,7 +151,7 @@ class Base:
 
     @classmethod
     def of(cls, cells: SegmentCells, strength: float) -> Base:
-        """From Platt's fit, with a prior of ``strength`` rows of the rarer class for each segment."""
+        """Start from Platt's fit, with a prior of ``strength`` rows of the rarer class for each segment."""
         platt = Platt()._fit_on(Grouped(*cells[1:]))
         z = logits(cells.score)
         information = cells.total * _variance(expit(platt.slope_ * z + platt.intercept_))

@@ -46,7 +46,7 @@ class TwoClasses(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: i
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def _set_classes(self, labels: NDArray[Any], *, one: str, remedy: str, mend: str) -> NDArray[np.int64]:
-        """Which of two ``classes_`` each label is.
+        """Set ``classes_`` and return the index of each label in it.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class CalibratedClassifier(TwoClasses):
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities of the two classes, in the order of ``classes_``."""
+        """Return probabilities of the two classes, in the order of ``classes_``."""
         check_is_fitted(self)
         positive = np.mean(
             [pair.calibrator.predict(_score(pair.estimator, X)) for pair in self.calibrated_classifiers_],

@@ -142,7 +142,7 @@ class SplineBasis:
 
     @classmethod
     def of(cls, points: Grouped, pieces: int) -> SplineBasis:
-        """Knots at quantiles of the logits, both classes counting the same."""
+        """Place knots at quantiles of the logits, both classes counting the same."""
         z = logits(points.score)
         mass = points.total / points.total.sum() + points.positive / points.positive.sum()
         rank = (np.cumsum(mass) - mass / 2) / mass.sum()
@@ -198,7 +198,7 @@ class SplineBasis:
 
 
 def _evaluated(coefficients: Vector, breaks: Vector, position: Vector) -> Vector:
-    """Piecewise cubics ``[power, piece, ...]`` at places between the first break and the last."""
+    """Evaluate piecewise cubics ``[power, piece, ...]`` at places between the first break and the last."""
     piece = np.searchsorted(breaks[1:-1], position, side="right")
     beyond = position - breaks[piece]
     beyond = beyond.reshape(-1, *[1] * (coefficients.ndim - 2))

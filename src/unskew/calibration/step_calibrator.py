@@ -63,12 +63,12 @@ def width_edges(bins: int) -> Vector:
 
 
 def block_starts(labels: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Where each run of equal labels begins."""
+    """Return where each run of equal labels begins."""
     return np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1]).astype(np.intp)
 
 
 def smooth_extremes(frequency: Vector, total: Vector, smoothing: float) -> Vector:
-    """Frequencies of 0 and 1 as s/(n+2s) and (n+s)/(n+2s); the others as they are."""
+    """Smooth frequencies of 0 and 1 as s/(n+2s) and (n+s)/(n+2s); the others as they are."""
     if smoothing == 0:
         return frequency
     smoothed = (frequency * total + smoothing) / (total + 2 * smoothing)

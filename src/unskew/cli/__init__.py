@@ -126,7 +126,7 @@ def _fail(message: str, code: int = EXIT_BAD_INPUT) -> int:
 
 
 def _tell(line: str) -> None:
-    """Why the command ends; of several processes that have met the first that knows tells it."""
+    """Say why the command ends; of several processes that have met the first that knows tells it."""
     if processes.failed(line) or processes.world() == 1:
         say(f"unskew: {line}")
 

@@ -18,14 +18,14 @@ _received: list[int] = []
 
 
 def listen() -> None:
-    """From now on these signals are interrupts; one that is ignored (``nohup``) stays so."""
+    """Turn ending signals into interrupts from now on; one that is ignored (``nohup``) stays so."""
     for number in ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
 
 
 def ignore() -> None:
-    """From now on they, and an interrupt, change nothing: the work has ended, and its exit code is known."""
+    """Ignore ending signals and interrupts from now on: the work is done, and its exit code is known."""
     for number in (signal.SIGINT, *ENDING):
         signal.signal(number, signal.SIG_IGN)
 
@@ -60,7 +60,7 @@ class _Leaving(io.FileIO):
 
 
 def let_readers_leave() -> None:
-    """From now on a closed pipe ends no command: what it writes is written, and its exit code is its own."""
+    """Let a closed pipe end no command: what it writes is written, and its exit code is its own."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if not isinstance(stream, io.TextIOWrapper):

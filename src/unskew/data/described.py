@@ -376,7 +376,7 @@ def require_shared_codes(declared: Mapping[str, Feature]) -> None:
 
 
 def kinds_of_type(kind: Any, name: str) -> tuple[Feature, ...]:
-    """Features from a type; of whole numbers both that they can be, of which the values decide."""
+    """Return the features that a type allows; for whole numbers two, between which the values decide."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
@@ -431,7 +431,7 @@ def _converted(feature: Feature, values: Values) -> Values:
 
 
 def _tables(sources: Sources) -> dict[str, tuple[Role, Values]]:
-    """Columns of the features of users and items; of two with one name each gets its side's in front."""
+    """Return the features of users and items as columns; two with one name get their side's in front."""
     outcome_: dict[str, dict[str, Values]] = {
         role: {} if features is None else _columns_of(features)
         for role, features in zip(ROLES_OF_IDS, sources.tables, strict=True)
@@ -445,7 +445,7 @@ def _tables(sources: Sources) -> dict[str, tuple[Role, Values]]:
 
 
 def _columns_of(features: Features) -> dict[str, Values]:
-    """Blocks of 0 and 1 as categories, other columns by the rule for whole numbers."""
+    """Read blocks of 0 and 1 as categories, other columns by the rule for whole numbers."""
     groups: dict[str, list[int]] = {}
     for position, name in enumerate(features.names):
         groups.setdefault(name.partition(ONE_HOT)[0] if ONE_HOT in name else name, []).append(position)

@@ -127,7 +127,7 @@ class CodeEncoder(Encoder):
 
     @classmethod
     def fit(cls, feature: Feature, values: Texts, sharing: Sequence[Texts], root: Feature) -> CodeEncoder:
-        """From the values of a log.
+        """Fit the encoder to the values of a log.
 
         Parameters
         ----------
@@ -212,7 +212,7 @@ class CodeEncoder(Encoder):
         return columns
 
     def learned(self) -> dict[str, Any]:
-        """Vocabulary or hash."""
+        """Return the vocabulary or the hash."""
         return {
             "vocabulary": self.vocabulary.tolist(),
             "buckets": self.buckets,
@@ -448,7 +448,7 @@ class Encoders:
 
     @classmethod
     def fit(cls, log: Log) -> Encoders:
-        """From a training log with features."""
+        """Fit the encoders to a training log with features."""
         described = log.features
         assert described is not None
         declared, values, seen = described.declared, described.values, _seen(log)
@@ -586,7 +586,7 @@ class Encoders:
         tables: Mapping[Role, Block] | None = None,
         seen: Mapping[Role, NDArray[np.bool_]] | None = None,
     ) -> Encoders:
-        """From what :meth:`to_dict` gave; a :class:`DataError` where it is something else."""
+        """Build one from what :meth:`to_dict` returned; raise a :class:`DataError` for anything else."""
         if not isinstance(record, list):
             raise DataError("these are not encoders", remedy="give a list")
         return cls(tuple(encoder_from(each) for each in record), users, items, tables or {}, seen or {})

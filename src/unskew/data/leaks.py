@@ -271,7 +271,7 @@ def _auc_leak(
 
 
 def _places(log: Log, feature: Feature) -> NDArray[np.integer[Any]]:
-    """For each row of the log, which of a feature's values is its."""
+    """Return, for each row of the log, which of a feature's values is its."""
     if feature.role == "row":
         return np.arange(len(log))
     return log.user if feature.role == "user" else log.item
@@ -284,7 +284,7 @@ def lower_limit(share: float, trials: int, level: float = SIGNIFICANCE) -> float
 
 
 def _filled(values: Values) -> NDArray[np.bool_]:
-    """Where there is something: no empty text either."""
+    """Return where there is a value; an empty text is none."""
     there = ~values.missing()
     if isinstance(values, Texts) and values.starts is None:
         for code in np.flatnonzero(values.texts == ""):
@@ -293,7 +293,7 @@ def _filled(values: Values) -> NDArray[np.bool_]:
 
 
 def _late(log: Log, described: Described, feature: Feature) -> NDArray[np.bool_] | None:
-    """Where a column of times is after the log's own."""
+    """Return where a column of times is after the log's own."""
     if not isinstance(feature, TimePart) or log.time in (None, feature.source):
         return None
     own = described.times.get(str(log.time), log.columns.get(str(log.time)))

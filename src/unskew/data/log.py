@@ -339,7 +339,7 @@ class Log(ShowsItself):
         return digest_of(*parts)
 
     def known_conversion(self) -> NDArray[np.float32]:
-        """Conversions of the clicked rows, in their order; an error for a log of clicks alone."""
+        """Return the conversions of the clicked rows, in their order; an error for a log of clicks alone."""
         if self.conversion is None:
             raise DataError(
                 "the log has no conversions", remedy="name the conversion column when the log is built"

@@ -56,7 +56,7 @@ def is_folder(out: str | Path) -> bool:
 
 
 def check_rows_target(out: str | Path, *, overwrite: bool) -> Target:
-    """Where rows are to be written; an error if they could not be. Call it before the long work."""
+    """Return where rows are to be written; an error if they could not be. Call it before the long work."""
     path = Path(out)
     if is_folder(out):
         check_target(path, overwrite=overwrite, kind=PARTS)

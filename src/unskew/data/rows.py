@@ -68,13 +68,13 @@ class Rows:
         return self.map(lambda values: values[:, start:stop])
 
     def expand(self, replicas: int) -> Rows:
-        """``[R, B]``, without a copy, where one line was shared."""
+        """Expand a shared line to ``[R, B]``, without a copy."""
         if len(self.user) == replicas:
             return self
         return self.map(lambda values: values.expand(replicas, *values.shape[1:]))
 
     def repeat(self, copies: int) -> Rows:
-        """``[R, copies · B]``: the whole batch several times over."""
+        """Repeat the whole batch several times: ``[R, copies · B]``."""
         if copies == 1:
             return self
         return self.map(lambda values: values.repeat(1, copies, *(1,) * (values.dim() - 2)))

@@ -186,7 +186,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, record: Any) -> Schema:
-        """From what :meth:`to_dict` gave; a :class:`DataError` where it is something else."""
+        """Build one from what :meth:`to_dict` returned; raise a :class:`DataError` for anything else."""
         names = {each.name for each in fields(Field)}
         result = record.get("fields") if isinstance(record, Mapping) else None
         if not isinstance(result, list) or not all(

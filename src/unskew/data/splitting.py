@@ -55,7 +55,7 @@ class SplitBy:
 
     @classmethod
     def parse(cls, text: str) -> SplitBy:
-        """From one of :data:`FORMS`."""
+        """Parse one of :data:`FORMS`."""
         name, colon, rest = text.partition(":")
         if name == "from" and rest:
             start, _, column = rest.partition("@")
@@ -111,7 +111,7 @@ class SplitBy:
         return (mixed >> np.uint64(1)).astype(np.int64)
 
     def count(self, log: Log, rows: NDArray[np.int64], share: float) -> int:
-        """How many of some rows are held out: a share, or those from ``start`` on."""
+        """Return how many of some rows are held out: a share, or those from ``start`` on."""
         if self.start is None or not share:
             return round(share * len(rows))
         return int((times_of(log, self.column, rows) >= moment(self.start)).sum())
@@ -278,7 +278,7 @@ def moment(text: str) -> np.datetime64:
 
 
 def from_epoch(values: NDArray[np.int64]) -> NDArray[np.datetime64]:
-    """Seconds, milliseconds, microseconds or nanoseconds since 1970, as their size says."""
+    """Convert seconds, milliseconds, microseconds or nanoseconds since 1970, as their size says."""
     return values.astype(f"datetime64[{_unit(values)}]").astype(TICK)
 
 

@@ -256,8 +256,10 @@ def _texts(array: Any, name: str, row_of: Callable[[int], int] = int) -> Texts:
 
 
 def _written(values: Any) -> Any:
-    """Values as text, each by itself, whatever others are there: whole numbers by their digits, however they
-    are held, and other fractions as Arrow writes them."""
+    """Write values as text, each by itself, whatever others are there.
+
+    Whole numbers are written by their digits, however they are held, other fractions as Arrow has them.
+    """
     if not pa.types.is_floating(values.type):
         return values.cast(pa.large_string())
     whole = _is_whole(values)
@@ -266,12 +268,12 @@ def _written(values: Any) -> Any:
 
 
 def _is_whole(values: Any) -> Any:
-    """Which fractions are whole numbers that doubles hold exactly."""
+    """Return which fractions are whole numbers that doubles hold exactly."""
     return pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values), LARGEST_EXACT_FLOAT))
 
 
 def _plain(array: Any, name: str) -> Any:
-    """One value a row, which can be written as text; of fractions those that are finite."""
+    """Return one value a row, which can be written as text; of fractions those that are finite."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         array = array.dictionary_decode()

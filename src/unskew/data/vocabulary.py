@@ -73,7 +73,7 @@ class Vocabulary:
         return len(self.ids) + self.buckets
 
     def encode(self, values: Any, *, unseen: Unseen = "error") -> NDArray[np.int32]:
-        """Codes of ids; an unknown id is an error, or −1 with ``unseen="nan"``.
+        """Return the codes of ids; an unknown id is an error, or −1 with ``unseen="nan"``.
 
         Whole numbers and texts find each other by their digits: a CSV file gives text, and a Parquet file
         numbers, for the same ids. 007 is no 7.
@@ -170,7 +170,7 @@ class Vocabulary:
     def recode(
         self, codes: NDArray[np.int32], given: Vocabulary, *, unseen: Unseen = "error"
     ) -> NDArray[np.int32]:
-        """Codes here of ids that have their codes in another vocabulary; an unknown id is an error, or −1.
+        """Translate codes of another vocabulary into codes of this one; an unknown id is an error, or −1.
 
         An id that shares a code there shares it here, if ids share as many codes in both; which id it was is
         no longer known, so that it is not found among those with a code of their own, and elsewhere it is
@@ -203,7 +203,7 @@ class Vocabulary:
         return result
 
     def decode(self, codes: NDArray[np.integer[Any]]) -> NDArray[Any]:
-        """Ids of codes; of a code that several share, its number: "other 3", or −4 among whole numbers."""
+        """Return the ids of codes; for a code that several share, its number: "other 3", or −4 if whole."""
         if not self.buckets:
             ids: NDArray[Any] = self.ids[codes]
             return ids
@@ -238,7 +238,7 @@ def _digits(ids: Any) -> Any:
 
 
 def _id_array(values: Any, name: str) -> NDArray[Any]:
-    """Ids as an integer or text array; nulls, fractions and mixed types are errors that name the row."""
+    """Return ids as integers or text; nulls, fractions and mixed types are errors that name the row."""
     # NumPy would turn the list ["a", nan] into text; as objects the null can be seen.
     values = without_mask(values)
     array = np.asarray(values, dtype=object if isinstance(values, (list, tuple)) else None)

@@ -281,7 +281,7 @@ def train_sets(method: Debiaser, job: Job, propensities: Sequence[GivenPropensit
 
 
 def _stacked(propensities: Sequence[GivenPropensities | None]) -> GivenPropensities | None:
-    """Propensities of all replicas, set after set; None where no set has any."""
+    """Stack the propensities of all replicas, set after set; None where no set has any."""
     known = [each for each in propensities if each is not None]
     if not known:
         return None
@@ -456,7 +456,7 @@ def _passes(
 
 
 def _shuffled(rows: Tensor, replicas: Sequence[Replica], batch_size: int, purpose: str) -> ShuffledRows:
-    """Positions ``rows [R, n]`` in O, in an order of each replica's own."""
+    """Return batches of positions ``rows [R, n]`` in O, in an order of each replica's own."""
     return ShuffledRows(rows, [stream(each.own, purpose) for each in replicas], batch_size)
 
 
@@ -537,7 +537,7 @@ def _learned(
 def _judged_rows(
     setting: Setting, validation: ValidationLoss | None, tower: str, is_rate: bool
 ) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
-    """Logits, outcomes and weights of each replica's held-out rows."""
+    """Yield logits, outcomes and weights of each replica's held-out rows."""
     if tower == OF_CLICKS:
         assert setting.held_out is not None
         seen = setting.held_out.evaluation

@@ -170,11 +170,11 @@ class Debiaser(Estimator):
     # What a method says of itself.
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
-        """Loss ``[R]`` from a batch of O and, where ``needs_full_space``, a batch of D."""
+        """Compute the loss ``[R]`` from a batch of O and, where ``needs_full_space``, a batch of D."""
         raise NotImplementedError
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:
-        """Networks by name, with the towers that share their embeddings; ``"prediction"`` predicts."""
+        """Return networks by name, with the towers that share their embeddings; ``"prediction"`` predicts."""
         return {"prediction": ("prediction",)}
 
     def steps(self) -> tuple[Step, ...]:
@@ -210,11 +210,11 @@ class Debiaser(Estimator):
         return self.learner if own is None else own
 
     def learning_rates(self) -> Mapping[str, float]:
-        """Learning rate by network, where it is not ``learning_rate``."""
+        """Return the learning rate by network, where it is not ``learning_rate``."""
         return {}
 
     def weight_decays(self) -> Mapping[str, float]:
-        """Weight decay by network, where it is not ``weight_decay``."""
+        """Return the weight decay by network, where it is not ``weight_decay``."""
         return {}
 
     def learns_from(self) -> Mapping[str, Counted]:
@@ -222,7 +222,7 @@ class Debiaser(Estimator):
         return {name: "population" for name, towers in self.networks().items() if "click" in towers}
 
     def decay_of(self, network: str, *, clicks: int, population: int) -> float:
-        """Weight decay of a network: as given, or λ over the rows that its loss is a mean of."""
+        """Return the weight decay of a network: as given, or λ over the rows that its loss is a mean of."""
         decay = self.weight_decays().get(network, self.weight_decay)
         if decay != "auto":
             return float(decay)
@@ -237,7 +237,7 @@ class Debiaser(Estimator):
         *,
         drawn: bool = True,
     ) -> dict[str, Network]:
-        """Networks of one replica per seed (``Replica.own``), which do not depend on each
+        """Build networks of one replica per seed (``Replica.own``), which do not depend on each
         other; without a device they stay where they are made. ``drawn`` is as in
         ``Learner.build``."""
         schema = schema.select(self.fields)
@@ -393,7 +393,7 @@ class Debiaser(Estimator):
         self.clipping_: tuple[WeightDiagnostics, ...] | None = None
 
     def _given_propensities(self, log: Log, propensity: Any, calibrated: bool) -> GivenPropensities | None:
-        """Propensities where the losses read them; None if none are given and the method can do without."""
+        """Return propensities where losses read them; None if none are given and the method needs none."""
         if log.known_propensity is not None:
             require_shown_alone(self)
             if propensity is None and self.needs_propensity:
@@ -478,7 +478,7 @@ class Debiaser(Estimator):
         return WarmStart.of(start, self, log, called)
 
     def replicas(self) -> tuple[Replica, ...]:
-        """All members of all seeds, in the order of the networks' replicas."""
+        """Return all members of all seeds, in the order of the networks' replicas."""
         return replicas_of(self.seeds_, self.members)
 
     def _read_alone(self, log: Log) -> Log:
@@ -604,11 +604,11 @@ class Debiaser(Estimator):
     # What a trained one can do.
 
     def predict(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
-        """Conversion probabilities of the rows of a log, or of a data frame, ``[n]``, averaged over seeds."""
+        """Predict conversion probabilities ``[n]`` of rows of a log or a data frame, averaged over seeds."""
         return np.asarray(self.predict_each(log, unseen=unseen).mean(axis=0))
 
     def predict_each(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
-        """Conversion probabilities ``[seeds, n]`` of the rows of a log.
+        """Predict conversion probabilities ``[seeds, n]`` of the rows of a log.
 
         Parameters
         ----------
@@ -635,7 +635,7 @@ class Debiaser(Estimator):
     def predict_pairs_each(
         self, user: Any, item: Any, *, unseen: Unseen | None = None
     ) -> NDArray[np.float64]:
-        """Conversion probabilities ``[seeds, n]`` of pairs of ids; ``unseen`` as in :meth:`predict_each`.
+        """Predict conversion probabilities ``[seeds, n]`` of pairs; ``unseen`` as in :meth:`predict_each`.
 
         Features are those that the users and items had in training.
         """
@@ -646,7 +646,7 @@ class Debiaser(Estimator):
     def predict_frame_each(
         self, frame: Any, *, user: str | None = None, item: str | None = None, unseen: Unseen | None = None
     ) -> NDArray[np.float64]:
-        """Conversion probabilities ``[seeds, n]`` of the rows of a data frame, with its columns of features.
+        """Predict conversion probabilities ``[seeds, n]`` of the rows of a data frame, by its features too.
 
         Parameters
         ----------
@@ -660,7 +660,7 @@ class Debiaser(Estimator):
         return reader.predictions(asked, reader.policy(unseen), self.predict_rows)
 
     def predict_members_each(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
-        """Conversion probabilities ``[seeds, members, n]`` by each member of the ensembles.
+        """Predict conversion probabilities ``[seeds, members, n]`` by each member of the ensembles.
 
         Parameters
         ----------
@@ -672,7 +672,7 @@ class Debiaser(Estimator):
     def predict_interval(
         self, log: Any, *, level: float = 0.9, unseen: Unseen | None = None
     ) -> NDArray[np.float64]:
-        r"""Limits ``[2, n]`` between which another member's prediction would lie with probability ``level``.
+        r"""Return the limits ``[2, n]`` of another member's prediction, with probability ``level``.
 
         .. math:: \sigma\left(\bar z \pm t_{K-1} \, s \, \sqrt{1 + 1/K}\right)
 
@@ -699,7 +699,7 @@ class Debiaser(Estimator):
         return spread(self._disagreeing(log, unseen))
 
     def _disagreeing(self, log: Any, unseen: Unseen | None) -> NDArray[np.float64]:
-        """Predictions ``[K, n]`` of all members of all seeds, of which there must be two."""
+        """Return predictions ``[K, n]`` of all members of all seeds, of which there must be two."""
         members = np.concatenate(self.predict_members_each(log, unseen=unseen))
         require_several(len(members), self.name)
         return members
@@ -710,7 +710,7 @@ class Debiaser(Estimator):
         return Reader(self.users_, self.items_, self.encoders_, self.device_)
 
     def validation_rows(self, log: Log) -> NDArray[np.int64]:
-        """Numbers ``[lines, n]`` of a log's rows that were held out to choose an epoch.
+        """Return numbers ``[lines, n]`` of a log's rows that were held out to choose an epoch.
 
         A line for each seed, or for each of its members where these hold out clicks of their own, as members
         that are trained apart do in memory: :meth:`predict_lines_each` gives their predictions.
@@ -722,7 +722,7 @@ class Debiaser(Estimator):
         return self.split_.rows(log, self.seeds_)
 
     def predict_lines_each(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
-        """Conversion probabilities ``[lines, n]`` of the rows of a log by what held out each line of
+        """Predict conversion probabilities ``[lines, n]`` of the rows of a log by what held out each line of
         :meth:`validation_rows`: the ensemble of a seed, or one member of it.
 
         Parameters
@@ -740,7 +740,7 @@ class Debiaser(Estimator):
         save_model(self, folder, overwrite=overwrite)
 
     def predict_rows(self, rows: Rows) -> NDArray[np.float64]:
-        """Conversion probabilities ``[seeds, n]`` of rows ``[1, n]`` as :meth:`reader` gives them."""
+        """Predict conversion probabilities ``[seeds, n]`` of rows ``[1, n]`` as :meth:`reader` gives them."""
         return fitted.of_seeds(self, rows)
 
     def predict_lines(self, rows: Rows) -> NDArray[np.float64]:

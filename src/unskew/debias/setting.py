@@ -69,7 +69,7 @@ class State:
 
     @classmethod
     def kinds(cls) -> list[type[State]]:
-        """All kinds that were defined so far."""
+        """Return all kinds that were defined so far."""
         return [kind for each in cls.__subclasses__() for kind in (each, *each.kinds())]
 
     @classmethod
@@ -114,7 +114,7 @@ class Setting:
         return cast(AnyState, self.states.setdefault(kind, kind()))
 
     def logits(self, batch: Batch, *towers: str) -> tuple[Tensor, ...]:
-        """Logits ``[R, B]`` of a batch, one for each tower; towers of one network share one look-up."""
+        """Return logits ``[R, B]`` of a batch for each tower; towers of one network share one look-up."""
         embedded = {}
         result = []
         for tower in towers:
@@ -125,12 +125,12 @@ class Setting:
         return tuple(result)
 
     def logit(self, batch: Batch, tower: str = "prediction") -> Tensor:
-        """Logits ``[R, B]`` of a batch by one tower."""
+        """Return logits ``[R, B]`` of a batch by one tower."""
         result: Tensor = self.network_of(tower)[1](batch.rows, tower)
         return result
 
     def predicted(self, batch: Batch | SplitCells, tower: str = "prediction") -> Tensor:
-        """Logits of many pairs in ``eval`` mode, without gradient and in chunks."""
+        """Predict the logits of many pairs in ``eval`` mode, without gradient and in chunks."""
         return logits(self.network_of(tower)[1], batch.rows, tower=tower)
 
     def network_of(self, tower: str) -> tuple[str, Network]:
@@ -151,7 +151,7 @@ class Setting:
                 new.copy_(old)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that steps change beside the networks, for a checkpoint."""
+        """Return all that steps change beside the networks, for a checkpoint."""
         states = {
             f"{kind.full_name()}/{name}": value
             for kind, state in self.states.items()
@@ -210,7 +210,7 @@ class Observed:
         self._line = torch.tensor(list(lines), device=device).unsqueeze(1)
 
     def split(self, held_out: int, by: SplitBy, ends: Mapping[int, Ends]) -> tuple[Tensor, Tensor]:
-        """Training and validation positions ``[R, n]`` in O, by ids, times, and each seed and part.
+        """Split O into training and validation positions ``[R, n]``, by ids, times, and each seed and part.
 
         Parameters
         ----------
@@ -267,7 +267,7 @@ class Observed:
 
 
 def _known(values: Tensor | None, shape: Sequence[int], device: torch.device) -> Tensor:
-    """Values for all replicas; NaN where nothing is known."""
+    """Return values for all replicas; NaN where nothing is known."""
     return (torch.full((1, 1), torch.nan, device=device) if values is None else values).expand(*shape)
 
 
@@ -284,7 +284,7 @@ class Draws(Protocol):
 
 
 def clicks(observed: ShuffledRows, population: Population) -> Sampler:
-    """Batches of O alone."""
+    """Return batches of O alone."""
     return observed
 
 

@@ -48,7 +48,7 @@ def save_model(model: Debiaser, folder: str | Path, *, overwrite: bool = False) 
 
 
 def write_models(folder: Path, models: Mapping[str, Debiaser], *beside: Reads) -> dict[str, Any]:
-    """Weights and vocabularies into a folder; what belongs into its config is returned.
+    """Write weights and vocabularies into a folder; return what belongs into its config.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def _collapsed(saved: SavedFolder, *at: str) -> tuple[Collapsed, ...]:
 
 
 def _split(saved: SavedFolder, members: int, *at: str) -> Split:
-    """Which clicks a model of so many trained members held out."""
+    """Return which clicks a model of so many trained members held out."""
     at = (*at, "split")
     held_out = saved.entry(*at, "held_out", kind=int)
     lines = saved.entry(*at, "lines", kind=int)

@@ -26,7 +26,7 @@ CLAIMS = 512
 # a sixteenth of the steps so far, which share the mean denominator: right to 1e-4.
 @triton.jit
 def _brought(p, m, v, since, step, settled, lr):
-    """Rows from the steps ``since`` to ``step``."""
+    """Bring rows from the steps ``since`` to ``step``."""
     log_1: tl.constexpr = -0.15200309344504995
     log_2: tl.constexpr = -0.0014434168696687186
     waited = step - since
@@ -214,7 +214,7 @@ class TableOnGPU:
         self._touching = []
 
     def step(self) -> None:
-        """One update by the gradients that there are; without any the table stays as it is."""
+        """Make one update by the gradients that there are; without any the table stays as it is."""
         if not self._touching:
             return
         for codes in self._touching:
@@ -259,7 +259,7 @@ class TableOnGPU:
             value.copy_(tensors[name])
 
     def _flat(self, codes: Tensor) -> Tensor:
-        """Rows of all replicas, as those of one table."""
+        """View the rows of all replicas, as those of one table."""
         start = torch.arange(0, self._replicas * self._rows, self._rows, device=codes.device).unsqueeze(1)
         return (codes + start).flatten()
 
@@ -267,7 +267,7 @@ class TableOnGPU:
         return triton.cdiv(codes.shape[1], places), len(self._weight)
 
     def _claims(self, codes: Tensor) -> Tensor:
-        """Room for what each replica's places claim."""
+        """Allocate room for what each replica's places claim."""
         return torch.empty(len(self._weight), codes.shape[1], dtype=torch.int32, device=codes.device)
 
     @staticmethod

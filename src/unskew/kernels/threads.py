@@ -25,7 +25,7 @@ _reserved = 1
 
 
 def count() -> int:
-    """How many threads replicas may use: as many as PyTorch may (``torch.set_num_threads``)."""
+    """Return how many threads replicas may use: as many as PyTorch may (``torch.set_num_threads``)."""
     return _reserved if _reservations else torch.get_num_threads()
 
 
@@ -48,7 +48,7 @@ def reserved() -> Iterator[None]:
 
 
 def for_each(work: Callable[[Task], None], tasks: Sequence[Task]) -> None:
-    """``work(task)`` for every task, on several threads where there are several tasks, without gradients."""
+    """Call ``work(task)`` for every task, on several threads if tasks are several, without gradients."""
     helpers = min(count(), len(tasks)) - 1
     waiting = iter(tasks)
 

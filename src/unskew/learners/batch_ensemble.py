@@ -134,7 +134,7 @@ def by_member(
 
 
 def member_of(batch: int, members: int, device: torch.device) -> Int[Tensor, " B"]:
-    """Which member each row of a batch goes to: parts of equal size, as far as they divide."""
+    """Return the member that each row of a batch goes to: parts of equal size, as far as they divide."""
     return torch.div(torch.arange(batch, device=device) * members, batch, rounding_mode="floor")
 
 

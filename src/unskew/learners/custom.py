@@ -99,7 +99,7 @@ class CustomNetwork(Network):
         return rows.user, rows.item
 
     def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
-        """Logits of all copies."""
+        """Return the logits of all copies."""
         return self.at_once(*embedded) if embedded[0].is_cuda else self.one_by_one(*embedded)
 
     def at_once(self, user: Tensor, item: Tensor) -> Tensor:

@@ -135,7 +135,7 @@ class FieldEmbeddings(nn.Module):
         return [self._looked_up(codes, number) for number in range(len(self.tables))]
 
     def flat(self, rows: Rows, numbers: Tensor | None) -> Float[Tensor, "R B F"]:
-        """All embeddings and the numbers of rows, side by side."""
+        """Return all embeddings and the numbers of rows, side by side."""
         codes = self.codes(rows)
         parts = [self._looked_up(codes, number).flatten(2) for number in range(len(self.tables))]
         if numbers is not None:
@@ -171,7 +171,7 @@ def _starts(fields: Sequence[Field]) -> dict[str, int]:
 
 
 def pooled(values: Float[Tensor, "R B S F"], there: Tensor, pool: str) -> Float[Tensor, "R B 1 F"]:
-    """Mean, sum or maximum over the slots that hold something; a bag holds at least one value."""
+    """Return the mean, sum or maximum over the slots that hold something; a bag holds at least one value."""
     mask = there.unsqueeze(-1)
     if pool == "max":
         return values.masked_fill(~mask, -torch.inf).amax(2, keepdim=True)
@@ -214,7 +214,7 @@ class FlatFields(nn.Module):
 
 
 def number_columns(schema: Schema) -> int:
-    """Columns of numbers, those that say what is missing among them."""
+    """Count the columns of numbers, with those that mark what is missing."""
     return sum(each.width for each in schema.features if each.is_number)
 
 

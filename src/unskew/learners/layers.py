@@ -51,17 +51,17 @@ def fan_in_uniform(fan_in: int) -> Initialiser:
 
 
 def zeros(weight: Tensor, generator: torch.Generator) -> None:
-    """All zero; the generator is left untouched."""
+    """Set all to zero; the generator is left untouched."""
     weight.zero_()
 
 
 def ones(weight: Tensor, generator: torch.Generator) -> None:
-    """All one; the generator is left untouched."""
+    """Set all to one; the generator is left untouched."""
     weight.fill_(1.0)
 
 
 def random_signs(weight: Tensor, generator: torch.Generator) -> None:
-    """+1 or −1 with equal probability."""
+    """Draw +1 or −1 with equal probability."""
     weight.bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
 
 

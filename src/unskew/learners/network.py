@@ -47,11 +47,11 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
-        """Logits ``[R, B]`` of embedded rows, by one tower."""
+        """Return logits ``[R, B]`` of embedded rows, by one tower."""
         raise NotImplementedError
 
     def forward(self, rows: Rows, tower: str | None = None) -> Float[Tensor, "R B"]:
-        """Logits of one tower, by default the first; a network may compute them in one go."""
+        """Return the logits of one tower, by default the first; a network may compute them in one go."""
         return self.read(self.embed(rows), tower or self.towers[0])
 
     def start_at(self, tower: str, logit: Float[Tensor, " R"]) -> None:
@@ -60,7 +60,7 @@ class Network(nn.Module):
     def moments(
         self, rows: Rows, passes: int, offset: float
     ) -> tuple[Float[Tensor, "R B"], Float[Tensor, "R B"]]:
-        """Mean and variance ``[R, B]`` of the probabilities σ(logit + offset) over members and passes.
+        """Return the mean and variance ``[R, B]`` of σ(logit + offset) over members and passes.
 
         The first tower's, in float64. Noise that is on differs from pass to pass. A network may compute all
         passes in one go.

@@ -35,7 +35,7 @@ class LazyRows(Protocol):
 def look_up(
     table: Float[Tensor, "R codes F"], codes: Int[Tensor, "R n"], lazy: LazyRows
 ) -> Float[Tensor, "R n F"]:
-    """Rows of each replica's table; their gradients go to ``lazy``."""
+    """Look up rows of each replica's table; their gradients go to ``lazy``."""
     codes = codes.contiguous()
     if not codes.is_cuda:
         require_rows(codes, table, "table")
@@ -45,7 +45,7 @@ def look_up(
 
 
 def gathered(table: Float[Tensor, "R codes F"], codes: Int[Tensor, "_ n"]) -> Float[Tensor, "R n F"]:
-    """Rows of each replica's table, looked up as a single flat table with row offset k · codes."""
+    """Return rows of each replica's table, looked up as a single flat table with row offset k · codes."""
     replicas, size, dim = table.shape
     offset = torch.arange(0, replicas * size, size, device=codes.device).unsqueeze(1)
     flat = (codes + offset).view(-1)

@@ -181,7 +181,7 @@ class Episode:
 
 
 def episodes(periods: Array, threshold: float) -> list[Episode]:
-    """Where the evidence ever reached the threshold, from when to when, and of what kind.
+    """Return the episodes in which the evidence reached the threshold, from when to when, and of what kind.
 
     An episode begins where its product is the most probable, and ends where the evidence for it stopped
     growing, once as much evidence as it takes to find one speaks against it; then the search begins anew.

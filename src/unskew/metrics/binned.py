@@ -66,7 +66,7 @@ def adaptive_ece(
     *,
     bins: int = DEFAULT_BINS,
 ) -> float:
-    r"""ECE over bins of equal mass.
+    r"""Compute ECE over bins of equal mass.
 
     .. math::
         \mathrm{ECE}_{\text{mass}} = \sum_b \frac{n_b}{n} \left|\bar o_b - \bar p_b\right|,
@@ -93,7 +93,7 @@ def mce(
     spacing: Spacing = "width",
     rule: Rule = "paper",
 ) -> float:
-    r"""Maximum calibration error: the worst bin.
+    r"""Compute the maximum calibration error: the worst bin.
 
     .. math::
         \mathrm{MCE} = \max_m \left|\bar o_m - \bar p_m\right|
@@ -119,7 +119,7 @@ def relative_error(
     bins: int = DEFAULT_RELATIVE_BINS,
     spacing: Spacing = "mass",
 ) -> float:
-    r"""Mean relative calibration error: by which share the scores of a bin are off.
+    r"""Compute the mean relative calibration error: by which share the scores of a bin are off.
 
     .. math::
         \mathrm{RE} = \sum_b \frac{n_b}{n} \left|\frac{\bar o_b}{\bar p_b} - 1\right|
@@ -152,7 +152,7 @@ def debiased_ece(
     spacing: Spacing = "mass",
     squared: bool = False,
 ) -> float:
-    r"""Calibration error without the part that noise alone produces (Kumar, Liang and Ma, 2019).
+    r"""Compute the calibration error without the part that noise alone produces (Kumar, Liang and Ma, 2019).
 
     .. math::
         \text{l2: } \sum_b \frac{n_b}{n} \left(d_b^2 - v_b\right), \qquad
@@ -197,7 +197,7 @@ def debiased_ece(
 
 
 def gap_variance(cells: ScoreCells, index: NDArray[np.int64]) -> Array:
-    """Estimated variance of the weighted mean of o − p in each occupied bin.
+    """Estimate the variance of the weighted mean of o − p in each occupied bin.
 
     From the spread of o − p within the bin, at the cells' mean scores; p(1 − p) where a bin has one row.
     """
@@ -243,7 +243,7 @@ def smooth_ece(
     *,
     bandwidth: float | None = None,
 ) -> float:
-    r"""Smooth calibration error on the logit scale (Błasiok and Nakkiran, 2024).
+    r"""Compute the smooth calibration error on the logit scale (Błasiok and Nakkiran, 2024).
 
     .. math::
         \mathrm{smECE}_\sigma = \int \Big| \frac1n \sum_i (o_i - p_i)\,

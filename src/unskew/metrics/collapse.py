@@ -70,7 +70,7 @@ def collapse_message(model: str, network: str, reason: Reason, seeds: int, total
 
 
 def counts(collapsed: Iterable[Collapsed], members: int = 1) -> list[tuple[str, Reason, int]]:
-    """Networks and reasons, each with the number of its seeds; the folds of a seed count as one.
+    """Return networks and reasons, each with the number of its seeds; the folds of a seed count as one.
 
     Of an ensemble of so many members a seed counts where most of them learned nothing: their mean has what
     the others learned.
@@ -87,7 +87,7 @@ def counts(collapsed: Iterable[Collapsed], members: int = 1) -> list[tuple[str, 
 
 
 def warn_of_collapse(model: str, collapsed: Sequence[Collapsed], total: int, members: int = 1) -> None:
-    """One warning for each network that learned nothing in some of the seeds, and why."""
+    """Warn once for each network that learned nothing in some of the seeds, and why."""
     for network, reason, seeds in counts(collapsed, members):
         warnings.warn(collapse_message(model, network, reason, seeds, total), CollapseWarning, stacklevel=3)
 
@@ -114,7 +114,7 @@ class Learned(NamedTuple):
 
 
 def learned(*, logits: Any, outcome: Any = None, weight: Any = None, elsewhere: Any = None) -> Learned:
-    r"""Did a network learn anything about rows that it was not trained on?
+    r"""Judge whether a network learned anything about rows that it was not trained on.
 
     .. math::
         s = \max(\mathrm{sd}_V\, z, \mathrm{sd}_E\, z), \qquad
@@ -177,7 +177,7 @@ def learned_by_sketch(sketch: CalibrationSketch) -> Learned:
 
 
 def _judged(z: Array, weight: Array, square: Array, spread: float) -> Learned:
-    """From logits ``[n]`` with the sums of w and of w² ``[n, outcome]`` of the rows that have them."""
+    """Judge logits ``[n]`` with the sums of w and of w² ``[n, outcome]`` of the rows that have them."""
     reason: Reason | None = "flat" if spread < FLAT_LOGITS else None
     sums = weight.sum(axis=0)
     if not (sums > 0).all():

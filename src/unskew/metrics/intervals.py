@@ -161,7 +161,7 @@ def _errors_of_bins(cells: ScoreCells, metric: str, bins: int | None, rule: Rule
 
 
 def _inverse(cells: ScoreCells) -> Array:
-    """Mean of 1/p over the positives of each cell."""
+    """Return the mean of 1/p over the positives of each cell."""
     if ((cells.score == 0) & (cells.positive > 0)).any():
         raise DataError(
             "a row has score 0 and outcome 1: its weight is infinite, and has no interval",
@@ -173,7 +173,7 @@ def _inverse(cells: ScoreCells) -> Array:
 
 
 def _multipliers(cells: ScoreCells, resamples: int, generator: np.random.Generator) -> Iterator[Array]:
-    """How often each group ``[resample, cell, outcome]`` is taken: mean 1, variance Σw²/(Σw)²."""
+    """Draw how often each group ``[resample, cell, outcome]`` is taken: mean 1, variance Σw²/(Σw)²."""
     rows = np.divide(
         cells.weight**2, cells.square_sum, out=np.zeros_like(cells.weight), where=cells.square_sum > 0
     )
@@ -209,7 +209,7 @@ def _mean_interval(
 
 
 def _noise(errors: _BinErrors, cells: ScoreCells, resamples: int, generator: np.random.Generator) -> Array:
-    """Noise of the errors of bins, ``[resample, bin]``: outcomes drawn at each bin's own, smoothed rate."""
+    """Draw the noise of bins' errors, ``[resample, bin]``: outcomes at each bin's own, smoothed rate."""
     index, p = errors.index, cells.score
     rows = cells.effective_rows
     expected, seen = bin_sums(p * rows, index), bin_sums(cells.positive / cells.total * rows, index)
@@ -234,7 +234,7 @@ def _absolute_interval(
     generator: np.random.Generator,
     tails: tuple[float, float],
 ) -> tuple[float, float, float]:
-    """Limits of Σ w|δ| that explain the Σ w|d| that was seen, given the noise of each bin."""
+    """Return the limits of Σ w|δ| that explain the Σ w|d| that was seen, given the noise of each bin."""
     total = bin_sums(cells.total, errors.index)
     share, error = total / total.sum(), errors.error
     noise = _noise(errors, cells, resamples, generator)
@@ -290,7 +290,7 @@ def noise_floor(
     draws: int = 100,
     seed: int = 0,
 ) -> float:
-    r"""Mean of a calibration error when the scores are true: it is not 0, and depends on n.
+    r"""Return the mean of a calibration error when the scores are true: it is not 0, and depends on n.
 
     .. math::
         \text{floor} = \mathbb{E}\left[\mathrm{ECE}(p, o^*)\right], \qquad
@@ -340,7 +340,7 @@ def drawn_noise(
     draws: int,
     generator: np.random.Generator,
 ) -> Array:
-    r"""Noise of Σ step · positives of each occupied bin, ``[draw, bin]``, its mean taken off.
+    r"""Draw the noise of Σ step · positives of each occupied bin, ``[draw, bin]``, its mean taken off.
 
     .. math:: \sum_{j \in b} s_j (Y_j - n_j r_j), \quad Y_j \sim \mathrm{Binomial}(n_j, r_j); \qquad
               \text{normal if } \sum_j s_j^3 v_j \Big/ \Big(\sum_j s_j^2 v_j\Big)^{3/2} < 40^{-1/2}, \quad

@@ -127,7 +127,7 @@ def require_limits(tolerance: float, significance: float) -> None:
 def judge_weights(
     sketch: CalibrationSketch, *, tolerance: float = TOLERANCE, significance: float = SIGNIFICANCE
 ) -> WeightJudgement:
-    r"""Are the weights honest, off, or is it undecided?
+    r"""Judge weights: are they honest, off, or is it undecided?
 
     .. math::
         \text{off} \iff p(\text{beyond tolerance}) < \text{significance} \ \text{ and }\
@@ -209,7 +209,7 @@ class MeanJudgement(Judgement):
 def judge_mean(
     ratio: float, error: float, rows: int, *, tolerance: float = TOLERANCE, significance: float = SIGNIFICANCE
 ) -> MeanJudgement:
-    """Are weights with this mean (1 is right, with its standard error) honest? A z-test, and its power.
+    """Judge weights by their mean (1 is right) and its standard error: a z-test, and its power.
 
     Examples
     --------
@@ -229,7 +229,7 @@ def judge_mean(
 
 
 def judge_weight_change(before: Interval, after: Interval) -> Judgement:
-    """Are weights better or worse after calibration? By intervals of WCE that do not overlap.
+    """Judge whether weights are better or worse after calibration, by intervals of WCE that do not overlap.
 
     Examples
     --------
@@ -259,7 +259,7 @@ def tells_apart(auc: float | None, chance: float | None = None) -> bool:
 
 
 def judge_level(low: float | None, high: float | None, *, tolerance: float = LEVEL_TOLERANCE) -> Judgement:
-    """Is the mean prediction ÷ the actual rate right, off, or not decided by its interval?
+    """Judge by its interval whether the mean prediction ÷ the actual rate is right, off, or undecided.
 
     Examples
     --------
@@ -309,7 +309,7 @@ def differs(comparison: Mapping[str, Any]) -> bool:
 
 
 def judge_difference(name: str, comparison: Mapping[str, Any]) -> Judgement:
-    """Is a model better or worse in a metric, beyond noise? From a comparison of ``metrics.json``.
+    """Judge from a comparison of ``metrics.json`` whether a model is better or worse, beyond noise.
 
     Examples
     --------
@@ -333,13 +333,13 @@ def judge_change(differences: Sequence[Judgement]) -> Judgement:
 
 
 def judge_help(changes: Sequence[Judgement]) -> Level:
-    """Did a method help, where it changed several things? Good with help and no harm, bad with harm alone."""
+    """Judge whether a method helped in several things: good with help and no harm, bad with harm alone."""
     helped, harmed = (any(each.level == level for each in changes) for level in ("good", "bad"))
     return "undecided" if helped == harmed else "good" if helped else "bad"
 
 
 def judge_estimate(p_holm: float, level: float, range_low: float) -> Judgement:
-    """Is an off-policy difference decided? Significant *and* above 0 with propensities that are off by Γ."""
+    """Judge an off-policy difference: decided if significant *and* above 0 with propensities off by Γ."""
     if not p_holm < 1.0 - level:
         return Judgement("undecided", "too few rows")
     return Judgement("good", "decided") if range_low > 0 else Judgement("undecided", "propensities off")

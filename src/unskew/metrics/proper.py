@@ -18,7 +18,7 @@ DEFAULT_CHANCE_SIGNIFICANCE = 0.01
 
 
 def nll(score: Any, outcome: Any = None, weight: Any = None) -> float:
-    r"""Negative log-likelihood, the log loss.
+    r"""Compute the negative log-likelihood, the log loss.
 
     .. math::
         \mathrm{NLL} = -\frac1n \sum_i \left[o_i \log p_i + (1 - o_i) \log(1 - p_i)\right]
@@ -36,7 +36,7 @@ def nll(score: Any, outcome: Any = None, weight: Any = None) -> float:
 
 
 def brier(score: Any, outcome: Any = None, weight: Any = None) -> float:
-    r"""Brier score, the mean squared error of the probability.
+    r"""Compute the Brier score, the mean squared error of the probability.
 
     .. math::
         \mathrm{Brier} = \frac1n \sum_i (o_i - p_i)^2
@@ -72,7 +72,7 @@ def brier_decomposition(
     spacing: Spacing = "width",
     rule: Rule = "paper",
 ) -> BrierDecomposition:
-    r"""Murphy's decomposition of the Brier score over bins.
+    r"""Compute Murphy's decomposition of the Brier score over bins.
 
     .. math::
         \mathrm{Brier} = \underbrace{\sum_b \frac{n_b}{n} (\bar p_b - \bar o_b)^2}_{\text{reliability}}
@@ -103,7 +103,7 @@ def brier_decomposition(
 
 
 def auc(score: Any, outcome: Any = None, weight: Any = None) -> float:
-    r"""Area under the ROC curve: the chance that a positive has the higher score; ties count half.
+    r"""Compute the area under the ROC curve: the chance that a positive scores higher; ties count half.
 
     .. math::
         \mathrm{AUC} = \frac{1}{P N} \sum_{i: o_i = 1} \sum_{j: o_j = 0}
@@ -172,7 +172,7 @@ def auc_beyond_chance(
 
 
 def auc_of_groups(weight: NDArray[np.float64]) -> NDArray[np.float64]:
-    """AUC of weights ``[..., group, outcome]``, groups in order of score."""
+    """Compute the AUC of weights ``[..., group, outcome]``, groups in order of score."""
     negative, positive = weight[..., 0], weight[..., 1]
     negatives, positives = negative.sum(axis=-1), positive.sum(axis=-1)
     _require_both_classes(float(np.min(positives)), float(np.min(negatives)))

@@ -97,7 +97,7 @@ class _Users:
 def user_ranking(
     *, user: Any, outcome: Any, score: Any, ks: Sequence[int] = DEFAULT_KS, seed: int = 0
 ) -> UserRanking:
-    r"""Ranking metrics of each user, for averages, paired comparisons and bootstraps over users.
+    r"""Compute ranking metrics of each user, for averages, paired comparisons and bootstraps over users.
 
     .. math::
         \mathrm{hits@}K = \sum_{k \le K'} rel_k, \qquad
@@ -141,7 +141,7 @@ def user_ranking(
 def ranking_metrics(
     *, user: Any, outcome: Any, score: Any, ks: Sequence[int] = DEFAULT_KS, seed: int = 0
 ) -> dict[str, float]:
-    r"""Ranking metrics averaged over the users with a positive, V.
+    r"""Compute ranking metrics averaged over the users with a positive, V.
 
     .. math::
         \mathrm{DCG@}K = \frac{1}{|V|} \sum_{u \in V} \sum_{k \le \min(K, n_u)} \frac{rel_{u,k}}{\log_2(k+1)}
@@ -208,7 +208,7 @@ def ranking_rails(*, user: Any, outcome: Any, ks: Sequence[int] = DEFAULT_KS) ->
 
 
 def user_auc(*, user: Any, outcome: Any, score: Any) -> float:
-    r"""Mean over users of the AUC among that user's own rows.
+    r"""Compute the mean over users of the AUC among that user's own rows.
 
     .. math::
         \mathrm{AUC}_u = \frac{1}{n_+ n_-} \sum_{i: o_i = 1} \sum_{j: o_j = 0}

@@ -45,7 +45,7 @@ def reliability_curve(
     rule: Rule = "paper",
     level: float = 0.95,
 ) -> ReliabilityCurve:
-    r"""Mean outcome against mean score, bin by bin, with Wilson's interval.
+    r"""Compute the mean outcome against mean score, bin by bin, with Wilson's interval.
 
     .. math::
         \bar o_b \pm: \quad
@@ -90,14 +90,14 @@ def reliability_curve(
 
 
 def frequency_rows(cells: ScoreCells, index: NDArray[np.int64]) -> Array:
-    """Effective rows behind the frequency of each occupied bin: Σw / ω at that frequency."""
+    """Return the effective rows behind the frequency of each occupied bin: Σw / ω at that frequency."""
     total, positive = bin_sums(cells.total, index), bin_sums(cells.positive, index)
     rate = (positive / total)[occupied_bin(index)]
     return np.asarray(total**2 / bin_sums(cells.total * cells.row_weight(rate), index))
 
 
 def wilson(frequency: Array, rows: Array, level: float) -> tuple[Array, Array]:
-    """Wilson's score interval of a frequency over a number of rows."""
+    """Return Wilson's score interval of a frequency over a number of rows."""
     z = float(ndtri(0.5 + level / 2))
     centre = frequency + z**2 / (2 * rows)
     half = z * np.sqrt(frequency * (1 - frequency) / rows + z**2 / (4 * rows**2))
@@ -200,7 +200,7 @@ class SpiegelhalterTest(NamedTuple):
 
 
 def kuiper(score: Any, outcome: Any = None, weight: Any = None) -> KuiperTest:
-    r"""Kuiper's test: the range of the cumulative error along the scores (Arrieta-Ibarra et al., 2022).
+    r"""Run Kuiper's test: the range of the cumulative error along the scores (Arrieta-Ibarra et al., 2022).
 
     .. math::
         C_k = \frac1n \sum_{i \le k} (o_i - p_i), \qquad
@@ -231,7 +231,7 @@ def kuiper(score: Any, outcome: Any = None, weight: Any = None) -> KuiperTest:
 
 
 def spiegelhalter(score: Any, outcome: Any = None, weight: Any = None) -> SpiegelhalterTest:
-    r"""Spiegelhalter's test: is the Brier score what honest scores would give?
+    r"""Run Spiegelhalter's test: is the Brier score what honest scores would give?
 
     .. math::
         Z = \frac{\sum_i (o_i - p_i)(1 - 2 p_i)}{\sqrt{\sum_i (1 - 2 p_i)^2 p_i (1 - p_i)}} \sim N(0, 1)

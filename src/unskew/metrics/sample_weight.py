@@ -113,7 +113,7 @@ def sample_weight(
 
 
 def _rows(click: Any, propensity: Any) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Which rows are clicked, and the propensity of every row."""
+    """Return which rows are clicked, and the propensity of every row."""
     one = np.ndim(propensity) == 0
     p = np.array([propensity]) if one else np.concatenate(parts_of(propensity, "propensity"))
     if click is None:

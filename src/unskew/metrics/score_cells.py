@@ -124,7 +124,7 @@ class ScoreCells:
         return rows
 
     def spread(self) -> Array:
-        """Variance of Σ w(o − p) of each cell, if its scores are true: Σw · ω · p(1 − p)."""
+        """Return the variance of Σ w(o − p) of each cell, if its scores are true: Σw · ω · p(1 − p)."""
         return np.asarray(self.total * self.row_weight() * self.score * (1.0 - self.score))
 
     def take(self, which: NDArray[np.bool_]) -> ScoreCells:
@@ -148,7 +148,7 @@ class ScoreCells:
         return np.searchsorted(edges[1:-1], self.score, side="left").astype(np.int64)
 
     def log_edges(self, bins: int) -> Array:
-        """Edges of equal ratio from the lowest positive score to the highest."""
+        """Return edges of equal ratio from the lowest positive score to the highest."""
         positive = self.score[self.score > 0]
         if not len(positive):
             return np.zeros(bins + 1)

@@ -70,7 +70,7 @@ class PairedTest:
     test: Test
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+        """Return plain numbers, for JSON."""
         return asdict(self)
 
 
@@ -211,7 +211,7 @@ def paired_test(a: Any, b: Any, test: Test = "t", *, level: float = DEFAULT_LEVE
 
 
 def holm(p_values: Any) -> NDArray[np.float64]:
-    r"""Holm's adjustment of a family of p-values.
+    r"""Apply Holm's adjustment to a family of p-values.
 
     .. math::
         \tilde p_{(i)} = \max_{j \le i} \min\bigl(1, (m - j + 1)\, p_{(j)}\bigr)

@@ -202,7 +202,7 @@ class CalibrationSketch:
         return result
 
     def occupied(self) -> NDArray[np.int64]:
-        """Ids of the cells with a positive weight, in order of score."""
+        """Return the ids of the cells with a positive weight, in order of score."""
         return np.flatnonzero(both(self.sums.weight))
 
     def __repr__(self) -> str:

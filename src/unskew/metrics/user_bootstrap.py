@@ -63,7 +63,7 @@ class UserBootstrap:
 
     @classmethod
     def of(cls, user: Any) -> UserBootstrap:
-        """From the user of each row."""
+        """Build it from the user of each row."""
         ids, code = np.unique(np.asarray(user), return_inverse=True)
         return cls(user=ids, code=code, group=_dealt(len(ids)))
 
@@ -73,7 +73,7 @@ class UserBootstrap:
         return sums.astype(np.float64)
 
     def placed(self, user: NDArray[Any], of_user: Floats) -> Floats:
-        """Values of some users as a line for all of them, 0 for the others."""
+        """Place the values of some users as a line for all of them, 0 for the others."""
         line = np.zeros(len(self.user))
         line[np.searchsorted(self.user, user)] = of_user
         return line
@@ -155,7 +155,7 @@ def _dealt(users: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=4)
 def _counts(groups: int) -> Floats:
-    """How often each group is in each resample ``[RESAMPLES, groups]``."""
+    """Draw how often each group is in each resample ``[RESAMPLES, groups]``."""
     random = np.random.default_rng(stream(0, "resamples of test users"))
     lines = [np.bincount(random.integers(groups, size=groups), minlength=groups) for _ in range(RESAMPLES)]
     counts = np.array(lines, dtype=np.float64)

@@ -33,7 +33,7 @@ _HALVINGS = 12
 
 
 def mean_outcome_over_score(score: Any, outcome: Any = None, weight: Any = None) -> float:
-    r"""Mean of o/p̂: 1 for honest propensities.
+    r"""Return the mean of o/p̂: 1 for honest propensities.
 
     .. math::
         \frac1n \sum_i \frac{o_i}{\hat p_i} = \frac{1}{|D|} \sum_{O} \frac{1}{\hat p}
@@ -61,7 +61,7 @@ def wce(
     debiased: bool = False,
     squared: bool = False,
 ) -> float:
-    r"""Weight-calibration error: how far inverse-propensity weights are from honest, bin by bin.
+    r"""Compute the weight-calibration error: how far inverse-propensity weights are from honest, bin by bin.
 
     .. math::
         S_b = \frac{1}{n_b} \sum_{i \in b} \frac{o_i}{\hat p_i} - 1, \qquad
@@ -119,7 +119,7 @@ def wce_test(
     spacing: Spacing = "mass",
     min_expected: float = MIN_EXPECTED,
 ) -> WeightTest:
-    r"""Are the weights honest? A χ² test of weight calibration.
+    r"""Test whether weights are honest: a χ² test of weight calibration.
 
     .. math::
         \chi^2 = \sum_b \frac{S_b^2}{V_b} \sim \chi^2_B \quad \text{if } o_i \sim \mathrm{Bernoulli}(\hat p_i)
@@ -199,7 +199,7 @@ def wce_differences(candidates: Sequence[ScoreCells], rate: ScoreCells) -> tuple
 
 
 def inverse_variance(cells: ScoreCells) -> Array:
-    r"""Variance of Σ w(o/p − 1) of each cell if its scores are true; 0 where p is 0.
+    r"""Return the variance of Σ w(o/p − 1) of each cell if its scores are true; 0 where p is 0.
 
     .. math:: W \left[p (1/p - 1)^2 w_1 + (1 - p) w_0\right] = W \, \omega \, (1 - p) / p
 
@@ -296,7 +296,7 @@ def power(
 def rows_needed(
     sketch: CalibrationSketch, *, tolerance: float, significance: float, error: float, least: float = 0.8
 ) -> int | None:
-    """Rows, distributed like these, with which :func:`power` is ``least``; None if no number is enough."""
+    """Return how many rows like these give a :func:`power` of ``least``; None if no number is enough."""
     cells = _positive_scores(sketch)
 
     def enough(times: float) -> bool:

@@ -49,7 +49,7 @@ class WeightDiagnostics:
 def weight_diagnostics(
     *, propensity: Any, p_min: Clip, population_size: int | None = None
 ) -> WeightDiagnostics:
-    r"""Figures of the inverse-propensity weights of the clicked rows.
+    r"""Return the figures of the inverse-propensity weights of the clicked rows.
 
     .. math::
         w = \frac{1}{\max(p, p_{\min})}, \quad

@@ -79,7 +79,7 @@ class Choice:
         return f"propensity by {self.name}, chosen by {rows}: {figures[self.name]:.5f}{beside}{reasons}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         tried = [asdict(each) for each in self.tried]
         return {"chosen": self.name, "by_time": self.by_time, "candidates": tried}
 

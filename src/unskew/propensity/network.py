@@ -249,7 +249,7 @@ class Propensity(BasePropensity):
         return max(1, HELD_OUT_BUDGET // (networks * (1 if tables is None else 1 + tables.columns // 4)))
 
     def _seeds(self, purpose: str) -> list[int]:
-        """Seeds of one purpose, one per network."""
+        """Return the seeds of one purpose, one per network."""
         folds, members = range(self.design_.replicas), range(self.method().stacked_members())
         return [stream(s, purpose, k, m) for s in self.seeds_ for k in folds for m in members]
 
@@ -423,7 +423,7 @@ class Propensity(BasePropensity):
         )
 
     def _sampler(self, replicas: Sequence[int], seeds: Sequence[int]) -> Sampler:
-        """Training cells of networks that belong to some replicas, in orders of their own."""
+        """Return a sampler of the training cells of some replicas' networks, in orders of their own."""
         self.cells_.require_clicks(TRAIN)
         cells, slots = self.cells_, self.cells_.slots(replicas)
         arguments = (cells.population, seeds, self.batch_size, slots, cells.admitted(TRAIN, replicas))

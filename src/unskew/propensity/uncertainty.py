@@ -34,11 +34,11 @@ class Uncertainty(Estimator):
         """Raise for a network the method cannot work on."""
 
     def stacked_members(self) -> int:
-        """Independent networks per fold."""
+        """Return the number of independent networks per fold."""
         return 1
 
     def passes(self) -> int:
-        """Stochastic passes per prediction; 0 predicts without noise."""
+        """Return the number of stochastic passes per prediction; 0 predicts without noise."""
         return 0
 
     def same_training(self, other: Uncertainty) -> bool:
@@ -47,7 +47,7 @@ class Uncertainty(Estimator):
         return self == other or (type(self) in plain and type(other) in plain)
 
     def dropout_layers(self) -> DropoutLayers:
-        """Which dropout is active in those passes."""
+        """Return which dropout is active in those passes."""
         return "all"
 
     def learner(self, learner: Learner) -> Learner:
@@ -55,15 +55,15 @@ class Uncertainty(Estimator):
         return learner
 
     def loss(self, target: Tensor, logit: Tensor) -> Tensor:
-        """Loss of each cell."""
+        """Compute the loss of each cell."""
         return cross_entropy(target, logit)
 
     def held_out_loss(self, click: Tensor, logit: Tensor, offset: float) -> Tensor:
-        """Loss of each held-out cell, on which training stops; ``offset`` leads to the odds over D."""
+        """Compute the loss of held-out cells, which stops training; ``offset`` leads to the odds over D."""
         return self.loss(click, logit + offset)
 
     def probability(self, score: NDArray[np.float64]) -> NDArray[np.float64]:
-        """From the network's output to a probability."""
+        """Convert the network's output to a probability."""
         return score
 
 
@@ -105,7 +105,7 @@ class MCDropout(Uncertainty):
         return self.samples
 
     def dropout_layers(self) -> DropoutLayers:
-        """Which dropout is active in those passes."""
+        """Return which dropout is active in those passes."""
         return self.layers
 
 

@@ -133,7 +133,7 @@ def field_importance(
     most_rows: int = MOST_ROWS,
     seed: int = 0,
 ) -> Importance:
-    """Which fields a model ranks and predicts by: AUC and NLL when a field is permuted between rows.
+    """Measure which fields a model ranks and predicts by: AUC and NLL when a field is permuted between rows.
 
     Fields that say the same (a user's id and country) stand in for one another: permuted alone, each loses
     less than both would. The same seed gives the same numbers.
@@ -199,7 +199,7 @@ def field_calibration(
     weight: NDArray[Any] | None = None,
     seed: int = 0,
 ) -> list[ValueCalibration]:
-    """Predicted ÷ actual rate of every value of every feature, the worst first.
+    """Return the predicted ÷ actual rate of every value of every feature, the worst first.
 
     First those that are off by more than 10 %, beyond chance, by how many conversions (or clicks) they are
     off by; then the rest; last those with too few rows to tell. Numbers are compared in ten groups of equal
@@ -329,7 +329,7 @@ def _judged(
 
 
 def sampled_rows(outcome: Floats, most: int, random: np.random.Generator) -> tuple[NDArray[np.intp], Floats]:
-    """Rows, the positives first to be kept, and what each stands for."""
+    """Sample rows, positives first, and return how many rows each stands for."""
     if len(outcome) <= most:
         return np.arange(len(outcome)), np.ones(len(outcome))
     positive, negative = np.flatnonzero(outcome > 0), np.flatnonzero(outcome <= 0)
@@ -374,7 +374,7 @@ def _measured(judged: _Judged, score: Floats) -> dict[str, Floats]:
 
 
 def auc_and_influence(score: Floats, outcome: Floats, weight: Floats) -> tuple[float, Floats]:
-    """AUC, and the influences of rows on it (DeLong et al. 1988)."""
+    """Compute AUC, and the influences of rows on it (DeLong et al. 1988)."""
     _, group = np.unique(score, return_inverse=True)
     positive, negative = weight * outcome, weight * (1 - outcome)
     positives, negatives = positive.sum(), negative.sum()
@@ -387,7 +387,7 @@ def auc_and_influence(score: Floats, outcome: Floats, weight: Floats) -> tuple[f
 
 
 def nll_and_influence(score: Floats, outcome: Floats, weight: Floats) -> tuple[float, Floats]:
-    """NLL, and the influences of rows on it."""
+    """Compute NLL, and the influences of rows on it."""
     likelihood = np.where(outcome > 0, score, 1 - score)
     loss = -np.log(np.maximum(likelihood, LIKELIHOOD_FLOOR))
     share = weight / weight.sum()
@@ -411,7 +411,7 @@ def _loss(before: Floats, after: Sequence[Floats], user: NDArray[np.integer[Any]
 
 
 def _named(values: Values) -> tuple[NDArray[np.intp], Any]:
-    """Values as an Arrow array of names, and the row that each is of."""
+    """Return values as an Arrow array of names, and the row that each is of."""
     if isinstance(values, Numbers):
         return np.arange(len(values)), number_groups(values.values)
     codes = values.codes

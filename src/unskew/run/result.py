@@ -149,7 +149,7 @@ class Result(ShowsItself):
             (beside / MODEL_CARD).write_text(self.model_card(), encoding="utf-8")
 
     def propensity_table(self) -> pa.Table:
-        """Every row of the log with its propensity, raw and calibrated, and its weight if clicked."""
+        """Return every row of the log with its propensity, raw and calibrated, and its weight if clicked."""
         log, p_min = self.dataset.train, float(self.metrics["p_min"])
         kinds = ("known", "known") if self.propensity is None else ("raw", "calibrated")
         raw, calibrated = (self.rows[kind].mean(axis=0) for kind in kinds)

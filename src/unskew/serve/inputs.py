@@ -226,7 +226,7 @@ def _coded_input(encoder: CodeEncoder) -> tuple[Input, dict[str, Any]]:
 
 
 def _codes(encoder: CodeEncoder, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes ``[n, width]``, and whether they are left out ``[n, 1]``."""
+    """Return codes ``[n, width]``, and whether they are left out ``[n, 1]``."""
     field = encoder.field
     inside = torch.where((values >= 0) & (values < field.size), values, OTHER_CODE)
     nothing = _nothing(encoder)

@@ -67,7 +67,7 @@ class PaperComparison:
         return None if self.paper is None else self.paper.deviation(self.ours.mean)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {
             "method": self.method,
             "source": self.source,

@@ -203,7 +203,7 @@ class BiasSplit(NumberRecord):
 
 
 def ips_bias(*, propensity_true: Any, propensity_used: Any, error: Any) -> Bias:
-    r"""Lemma 1: the bias of IPS with any propensities.
+    r"""Compute the bias (Lemma 1) of IPS with any propensities.
 
     .. math::
         L - E[\hat L_{IPS}] = \frac{1}{|D|} \sum_D \nabla_{u,i} e_{u,i}, \qquad

@@ -10,7 +10,7 @@ from unskew.base.tensors import torch
 
 
 def resolve_device(name: str | torch.device) -> torch.device:
-    """``"auto"`` is a GPU where there is one; a device that is not there is an error.
+    """Resolve a device: ``"auto"`` is a GPU if there is one; a device that is not there is an error.
 
     Each of several processes has a GPU of its own, as far as there are enough.
     """

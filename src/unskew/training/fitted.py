@@ -148,7 +148,7 @@ def spread(members: Floats) -> Floats:
 
 
 def interval(members: Floats, level: float) -> Floats:
-    r"""Limits ``[2, n]`` between which another member of as many, ``[K, n]``, would predict.
+    r"""Return limits ``[2, n]`` between which another member of as many, ``[K, n]``, would predict.
 
     .. math:: \sigma\left(\bar z \pm t_{K-1} \, s \, \sqrt{1 + 1/K}\right)
     """

@@ -93,7 +93,7 @@ class Population:
         return Rows(user=user, item=cell - user * self.n_items)
 
     def click(self, cell: Int[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """1.0 where a cell was clicked, else 0.0."""
+        """Return 1.0 where a cell was clicked, else 0.0."""
         if self._click is not None:
             return self._click[cell].float()
         if self._maybe is None:

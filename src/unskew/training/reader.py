@@ -253,7 +253,7 @@ class Reader:
         return {kind: columns for kind, columns in joined.items() if columns.shape[1]}
 
     def predictions(self, asked: Asked, policy: Unseen, predict: Predict) -> NDArray[np.float64]:
-        """``[seeds, n]`` by ``predict``, with what the policy says for those that are not known."""
+        """Predict ``[seeds, n]`` by ``predict``, with the policy's value for those that are not known."""
         if asked.known.all() or policy == "other":
             return predict(asked.rows)
         known = np.flatnonzero(asked.known)

@@ -408,7 +408,7 @@ def unclicked_cells(
     count: int,
     admit: Callable[[Tensor], Tensor] | None = None,
 ) -> Int[Tensor, "R count"]:
-    """``[R, count]`` unclicked cells of D that ``admit`` lets in, drawn uniformly for each seed.
+    """Draw ``[R, count]`` unclicked cells of D that ``admit`` lets in, uniformly for each seed.
 
     None comes twice, unless more are asked for than there are.
     """
@@ -442,7 +442,7 @@ def batches(size: int, batch_size: int) -> tuple[int, int]:
 
 
 def in_batches(numbers: Int[Tensor, "R n"], steps: int, batch: int) -> Int[Tensor, "R steps batch"]:
-    """``[R, n]`` as ``[R, steps, batch]``; the first come once more to fill the last batch."""
+    """Reshape ``[R, n]`` to ``[R, steps, batch]``; the first come once more to fill the last batch."""
     missing = steps * batch - numbers.shape[1]
     filled = torch.cat((numbers, numbers[:, :missing]), dim=1)
     return filled.view(len(filled), steps, batch)

@@ -330,7 +330,7 @@ def sealed_folder(folder: Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """``config.toml``, with the version that wrote it."""
+    """Write ``config.toml``, with the version that wrote it."""
     text = to_toml({"unskew": __version__, "format": FORMAT, **config})
     (folder / CONFIG).write_text(text, encoding="utf-8")
 

@@ -114,7 +114,7 @@ def takes(parameters: type) -> Callable[[Callable[..., Dataset]], Callable[..., 
 
 
 def random_part(log: Log, share: float, seed: int = 0) -> NDArray[np.bool_]:
-    """Which rows belong to a random part of a log, by a hash of their ids.
+    """Return which rows belong to a random part of a log, by a hash of their ids.
 
     A copy, a subset and a re-read file give the same pairs.
     """

@@ -78,7 +78,7 @@ def files(
     cache: str | Path | None = None,
     progress: Progress = SILENT,
 ) -> Dataset:
-    """Your own files as a dataset, with one mapping of columns.
+    """Load your own files as a dataset, with one mapping of columns.
 
     Parameters
     ----------

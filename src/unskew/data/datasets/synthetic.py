@@ -200,7 +200,7 @@ def _with_mean(logit: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
 def _features(
     random: np.random.Generator, prefix: str, factors: NDArray[np.float64], **named: NDArray[np.float64]
 ) -> Features:
-    """Noisy views of the latent quantities, as a real log would have them."""
+    """Draw noisy views of the latent quantities, as a real log would have them."""
     signal = np.column_stack([factors, *named.values()])
     noisy = signal + FEATURE_NOISE * random.standard_normal(signal.shape)
     names = (*(f"{prefix}_{k}" for k in range(factors.shape[1])), *named)
