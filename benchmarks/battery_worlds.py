@@ -146,7 +146,7 @@ WORLDS: dict[str, World] = {
 def draw(
     world: str, *, small: bool = False, unbiased_share: float = UNBIASED_SHARE, seed: int = 0
 ) -> Dataset:
-    """A biased log, a random sample and a random test log, these two without pairs clicked in training."""
+    """Draw a biased log, and a random sample and test log without pairs clicked in training."""
     described = WORLDS[world]
     # Pairs that were clicked in training are left out here, once it is known which of them are in the test.
     drawn = described.loader(protocol="paper", seed=seed, **(described.small if small else described.full))

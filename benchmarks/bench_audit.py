@@ -39,7 +39,7 @@ verdict alone gets it with --no-report."""
 
 
 def child(path: str, repeats: int) -> dict[str, float]:
-    """Times and peak memory, in a process of its own."""
+    """Measure times and peak memory, in a process of its own."""
     import pyarrow.parquet
 
     from unskew.audit import audit
@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def bars(rows: list[dict[str, Any]], command: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
-    """What is wanted, and whether it is reached."""
+    """Return what is wanted, and whether it is reached."""
 
     def ratio(what: str, found: float) -> dict[str, Any]:
         reached = found <= WANTED_RATIO

@@ -36,7 +36,7 @@ DIFFERENT = 3
 
 
 def pieces(rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows, a piece at a time."""
+    """Yield the rows, a piece at a time."""
     rng = np.random.default_rng(0)
     made = []
     for _ in range(DIFFERENT):
@@ -57,7 +57,7 @@ def pieces(rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def write(path: Path, rows: int, kind: str) -> None:
-    """A file of so many rows."""
+    """Write a file of so many rows."""
     made = pieces(rows)
     if kind == "csv":
         first = next(made)

@@ -41,7 +41,7 @@ Record = Mapping[str, Any]
 
 
 def page(told: Mapping[str, Any]) -> str:
-    """The whole page in Markdown."""
+    """Return the whole page in Markdown."""
     records: list[Record] = told["records"]
     wide = [record for record in records if record["types"] == WIDE]
     sizes = sorted({record["rows"] for record in wide})

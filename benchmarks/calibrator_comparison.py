@@ -24,7 +24,7 @@ SHOWN = tuple(each for each in SHOWN_PROPENSITY if each.name not in ("brier", "c
 
 
 def study(log: Log, raw: BasePropensity) -> list[tuple[str, ...]]:
-    """A row for each calibrator of a fitted propensity, and one for the constant."""
+    """Return a row for each calibrator of a fitted propensity, and one for the constant."""
     found = {}
     for name in CALIBRATORS:
         used = None if name == "none" else make_calibrator(name)

@@ -22,7 +22,7 @@ BATCH = 1024
 
 
 def sized_log(shape: str, seed: int = 0) -> Log:
-    """A log of a dataset's shape and density; what is in the cells does not change the time."""
+    """Return a log of a dataset's shape and density; what is in the cells does not change the time."""
     (users, items), density = SHAPES[shape]
     rng = np.random.default_rng(seed)
     cells = np.sort(rng.choice(users * items, round(density * users * items), replace=False))
@@ -32,12 +32,12 @@ def sized_log(shape: str, seed: int = 0) -> Log:
 
 
 def coat_sized_log(seed: int = 0) -> Log:
-    """A log with the shape and the density of Coat."""
+    """Return a log with the shape and the density of Coat."""
     return sized_log("coat", seed)
 
 
 def arguments(description: str, *, shape: bool = False, batch: int | None = None) -> argparse.Namespace:
-    """The options of every benchmark; ``shape`` adds that of D, ``batch`` that of rows a step."""
+    """Parse the options of every benchmark; ``shape`` adds that of D, ``batch`` that of rows a step."""
     parser = argparse.ArgumentParser(description=description)
     if shape:
         parser.add_argument("--shape", choices=tuple(SHAPES), default="coat")
@@ -72,7 +72,7 @@ def synchronise(device: str) -> None:
 
 
 def machine(device: str) -> dict[str, Any]:
-    """The machine's class and the versions."""
+    """Return the machine's class and the versions."""
     gpu = torch.cuda.get_device_name() if device.startswith("cuda") else None
     return {
         "device": gpu or f"CPU, {torch.get_num_threads()} threads",
@@ -98,7 +98,7 @@ def tell(title: str, rows: Sequence[Mapping[str, Any]], device: str, path: str |
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """A table in Markdown; the first ``words`` columns are flush left."""
+    """Return a table in Markdown; the first ``words`` columns are flush left."""
     marks = ["---"] * words + ["---:"] * (len(columns) - words)
     lines = [" | ".join(line) for line in (columns, *rows)]
     return "\n".join([f"| {lines[0]} |", f"|{'|'.join(marks)}|", *(f"| {line} |" for line in lines[1:])])

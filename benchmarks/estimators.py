@@ -171,7 +171,7 @@ ESTIMATORS: dict[str, Callable[[Clicks], float]] = {
 
 
 def study(draws: int = 20, seed: int = 0, calibrator: str = "platt", **world: int) -> list[tuple[str, ...]]:
-    """The rows of the table, in per cent; ``world`` are options of the synthetic data."""
+    """Return the rows of the table, in per cent; ``world`` are options of the synthetic data."""
     rates = conversion_rates(seed, **world)
     propensity = SELECTION ** np.asarray(POWERS)[np.searchsorted(RATES, rates)].astype(np.float64)
     predictions = predictions_of(rates, np.random.default_rng([seed, 3]))
@@ -206,7 +206,7 @@ def _propensities(
 def clicks_and_truth(
     label: Floats, click: NDArray[np.bool_], a: Floats, used: Floats
 ) -> tuple[Clicks, float]:
-    """What is seen of a draw, and the mean error of all its pairs."""
+    """Return the clicks that are seen of a draw, and the mean error of all its pairs."""
     mean_softplus = float(np.logaddexp(0.0, a).mean())
     clicks = Clicks(
         conversion=label[click],

@@ -71,7 +71,7 @@ class Scenario:
 
 
 def truth(log: Log, propensity: Floats) -> Floats:
-    """The true propensities."""
+    """Return the true propensities."""
     return propensity
 
 
@@ -81,7 +81,7 @@ def logistic(log: Log, propensity: Floats) -> us.Propensity:
 
 
 def popularity(log: Log, propensity: Floats) -> us.PopularityPropensity:
-    """Counts of clicks."""
+    """Fit counts of clicks."""
     return us.PopularityPropensity(crossfit=5).fit(log)
 
 
@@ -112,7 +112,7 @@ class World:
 
 
 def draw(scenario: Scenario, users: int, items: int, seed: int) -> World:
-    """A world."""
+    """Draw a world."""
     random = np.random.default_rng(seed)
     if scenario.taste:
         data = us.load("synthetic", n_users=users, n_items=items, density=0.12, bias=scenario.bias, seed=seed)
@@ -138,7 +138,7 @@ def draw(scenario: Scenario, users: int, items: int, seed: int) -> World:
 
 
 def ideal(score: Floats, labels: NDArray[np.uint8]) -> dict[str, float]:
-    """What a random test set would show on average, from the labels of all pairs."""
+    """Return what a random test set would show on average, from the labels of all pairs."""
     above = (-score).argsort(axis=1).argsort(axis=1).ravel()
     size = score.shape[1]
     found = {

@@ -74,7 +74,7 @@ def is_called_off(kind: str, rows: int, generator: np.random.Generator) -> bool:
 
 
 def rate(refused: np.ndarray) -> str:
-    """A share with its 95 % interval."""
+    """Return a share with its 95 % interval."""
     low, high = binomtest(int(refused.sum()), len(refused)).proportion_ci()
     return f"{refused.mean():.3f} ({low:.3f} to {high:.3f})"
 

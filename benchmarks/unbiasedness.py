@@ -58,7 +58,7 @@ class Estimate:
 
 
 def study(redraws: int = 2000, seed: int = 0, **world: int) -> list[tuple[str, ...]]:
-    """The rows of the table; ``world`` are options of the synthetic data."""
+    """Return the rows of the table; ``world`` are options of the synthetic data."""
     data = load("synthetic", seed=seed, **world)
     error, estimates = estimates_of(data, np.random.default_rng([seed, 1]))
     assert data.truth is not None
@@ -67,7 +67,7 @@ def study(redraws: int = 2000, seed: int = 0, **world: int) -> list[tuple[str, .
 
 
 def estimates_of(data: Dataset, random: np.random.Generator) -> tuple[Floats, list[Estimate]]:
-    """The error of each pair, and the estimates of its mean."""
+    """Return the error of each pair, and the estimates of its mean."""
     truth = data.truth
     assert truth is not None
     p, label = truth.propensity.ravel(), truth.labels.ravel().astype(np.float64)

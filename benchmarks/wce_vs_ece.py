@@ -76,7 +76,7 @@ class World:
     def draw(
         self, rows: int, random: np.random.Generator
     ) -> tuple[Floats, Floats, NDArray[np.uint8], Floats]:
-        """True propensity, score, click and prediction error of rows."""
+        """Return the true propensity, score, click and prediction error of rows."""
         centre, (slope, shift) = self.centre(), DISTORTIONS[self.distortion]
         standard = random.standard_normal(rows)
         known = SPREAD * standard + self.noise * random.standard_normal(rows)

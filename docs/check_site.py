@@ -47,14 +47,14 @@ def pages_of(folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> Page:
-    """A page of the site."""
+    """Read a page of the site."""
     page = Page()
     page.feed(path.read_text(encoding="utf-8"))
     return page
 
 
 def faults(folder: Path) -> list[str]:
-    """What is wrong, one line each: ``page: address: what``."""
+    """Return what is wrong, one line each: ``page: address: what``."""
     pages = {path.resolve(): read(path) for path in pages_of(folder)}
     found = []
     for path, page in pages.items():

@@ -55,7 +55,7 @@ class QuickstartFirst:
         self.folder = folder
 
     def __call__(self, file: str) -> tuple[bool, str]:
-        """The key to sort a file by."""
+        """Return the key to sort a file by."""
         return file != "quickstart.py", file
 
 

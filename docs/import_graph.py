@@ -34,7 +34,7 @@ def modules() -> list[Path]:
 
 
 def home_of(path: Path) -> str:
-    """The package, or the single file, that a module is in."""
+    """Return the package, or the single file, that a module is in."""
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
@@ -110,7 +110,7 @@ def _origins(module: str, name: str) -> set[Path]:
 
 
 def _defined(node: ast.AST) -> list[str]:
-    """What a statement gives a name to: a function, or constants."""
+    """Return what a statement gives a name to: a function, or constants."""
     if isinstance(node, ast.FunctionDef):
         return [node.name]
     return [ast.unparse(each) for each in node.targets] if isinstance(node, ast.Assign) else []

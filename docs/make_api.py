@@ -60,7 +60,7 @@ def _file_of(module: str, name: str) -> str:
 
 
 def described(module: str, name: str) -> str:
-    """The first sentence of a name's docstring; empty if it has none."""
+    """Return the first sentence of a name's docstring; empty if it has none."""
     first = " ".join(_text_of(module, name).strip().split("\n\n")[0].split())
     return first.partition(". ")[0].rstrip(".")
 
@@ -84,7 +84,7 @@ def _own_docstring(thing: Any) -> str:
 
 
 def _said_below(module: str, name: str) -> str:
-    """The string below the assignment of a constant, anywhere in its package, or where registries are."""
+    """Return the string below the assignment of a constant, in its package or where registries are."""
     file = Path(str(import_module(module).__file__))
     files = [Path(registry.__file__), *file.parent.rglob("*.py")]
     return next((said[name] for source in sorted(files) if name in (said := _constants(source))), "")
@@ -142,7 +142,7 @@ def _parameters(thing: Any) -> list[str]:
 
 
 def _page_of(module: str, name: str) -> str:
-    """The page of one name; autodoc reads its docstring, but for what has none of its own in Python."""
+    """Return the page of a name; autodoc reads its docstring, but for what has none of its own in Python."""
     thing, full = getattr(import_module(module), name), f"{module}.{name}"
     head = [name, "=" * len(name), "", f".. currentmodule:: {module}", ""]
     if inspect.isclass(thing):
@@ -159,7 +159,7 @@ def _page_of(module: str, name: str) -> str:
 
 
 def _page_with_formula(module: str, name: str) -> list[str]:
-    """A link to the page of a method, a calibrator or a metric."""
+    """Return a link to the page of a method, a calibrator or a metric."""
     thing = getattr(import_module(module), name)
     own = [(f"{kind}/{getattr(thing, 'name', '')}") for kind in ("methods", "calibrators")]
     found = [page for page in own if (FOLDER.parent / f"{page}.md").is_file()]
@@ -181,7 +181,7 @@ _KEPT = re.compile(
 
 
 def escaped(text: str) -> str:
-    """A docstring whose formulas (|D|, slope_, a*b) are not taken for marks of reStructuredText."""
+    """Escape formulas in a docstring (|D|, slope_, a*b), lest they be marks of reStructuredText."""
     parts, end = [], 0
     for kept in _KEPT.finditer(text):
         parts += [_plain(text[end : kept.start()]), kept[0]]

@@ -27,7 +27,7 @@ def registered(package: str) -> list[tuple[str, str]]:
 
 
 def written() -> dict[Path, str]:
-    """The files with marks, and the text that each should have."""
+    """Return the files with marks, and the text that each should have."""
     blocks = {SOURCE / package / "__init__.py": _exported(registered(package)) for package in PACKAGES}
     everything = [each for package in PACKAGES for each in registered(package)]
     blocks[SOURCE / "__init__.pyi"] = "".join(f"from {m} import {name} as {name}\n" for m, name in everything)

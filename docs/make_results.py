@@ -73,7 +73,7 @@ follows from it.
 
 
 def section(name: str, text: str) -> str:
-    """A marked section."""
+    """Return a marked section."""
     return f"<!-- results: {name} -->\n\n{text}\n\n{END}"
 
 
@@ -145,7 +145,7 @@ def in_short(result: dict[str, Any]) -> str:
 
 
 def with_sections(page: str, texts: dict[str, str]) -> str:
-    """A page with some sections' content replaced; sections that it does not have are added at its end."""
+    """Replace the content of some sections of a page; sections that it lacks are added at its end."""
     for name, text in texts.items():
         mark = re.compile(rf"<!-- results: {re.escape(name)} -->.*?{re.escape(END)}", re.DOTALL)
         made = section(name, text)

@@ -25,7 +25,7 @@ PAGES = [
 
 
 def needs(method: type[Debiaser]) -> str:
-    """What a method must be given, in words."""
+    """Describe what a method must be given."""
     wanted = []
     if method.needs_propensity:
         everywhere = method.needs_propensity_everywhere
@@ -123,7 +123,7 @@ _LISTED = re.compile(r"(<!-- names: (\w+) -->).*?(<!-- end of names -->)")
 
 
 def with_tables(page: str) -> str:
-    """A page's text with every marked table and list made again."""
+    """Return a page's text with every marked table and list made again."""
 
     def made(found: re.Match[str]) -> str:
         opening, name, closing = found.groups()

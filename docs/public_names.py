@@ -22,7 +22,7 @@ SECTIONS = {
 
 
 def names_of(module: str) -> list[str]:
-    """What a module exports, in the order of its page."""
+    """Return what a module exports, in the order of its page."""
     return sorted(import_module(module).__all__, key=str.lower)
 
 
@@ -37,7 +37,7 @@ def homes() -> dict[int, str]:
 
 
 def home(module: str, name: str) -> str:
-    """The full name under which an exported name is described."""
+    """Return the full name under which an exported name is described."""
     return homes()[id(getattr(import_module(module), name))]
 
 

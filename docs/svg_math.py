@@ -28,7 +28,7 @@ ziamath.config.precision = PRECISION
 
 @cache
 def drawn(latex: str, *, inline: bool) -> str:
-    """A formula as an ``svg`` that stands on the line of its text."""
+    """Draw a formula as an ``svg`` that stands on the line of its text."""
     try:
         formula = ziamath.Latex(spaced(latex), size=SIZE, color="currentColor", inline=inline)
         drawing = formula.svgxml()
@@ -50,13 +50,13 @@ def spaced(latex: str) -> str:
 
 
 def visit_inline(self: HTML5Translator, node: nodes.math) -> None:
-    """A formula in a line."""
+    """Write a formula in a line."""
     self.body.append(f'<span class="formula">{drawn(node.astext(), inline=True)}</span>')
     raise nodes.SkipNode
 
 
 def visit_block(self: HTML5Translator, node: nodes.math_block) -> None:
-    """A formula in lines of its own, which may be wider than a telephone: it scrolls."""
+    """Write a formula in lines of its own, which may be wider than a telephone: it scrolls."""
     label = html.escape(" ".join(node.astext().split())[:60])
     self.body.append(
         f'<div class="formula" tabindex="0" role="group" aria-label="formula {label}">'

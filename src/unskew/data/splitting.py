@@ -71,8 +71,10 @@ class SplitBy:
 
     @classmethod
     def of(cls, text: str, log: Log) -> SplitBy:
-        """For a log: ``"auto"`` is by time where impressions have a column of times, else by pair;
-        ``"auto:COLUMN"`` by the times of that column."""
+        """Resolve a split of a log: ``"auto"`` is by time if impressions have times, else by pair.
+
+        ``"auto:COLUMN"`` is by the times of that column.
+        """
         kind, _, named = text.partition(":")
         if kind == "auto" and named:
             return cls("time", require_time_column(log, named))

@@ -53,7 +53,7 @@ def gathered(table: Float[Tensor, "R codes F"], codes: Int[Tensor, "_ n"]) -> Fl
 
 
 def require_rows(code: Tensor, table: Tensor, name: str) -> None:
-    """Compiled loops do not look where they read."""
+    """Raise for codes outside the table, which compiled loops would read without a look."""
     if code.numel():
         low, high = torch.aminmax(code)
         if int(low) < 0 or int(high) >= table.shape[1]:
