@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
+import pytest
 
-from unskew.base import compiled
+from unskew.base.compiled import compiled
 
 
 def twice(x):
@@ -12,15 +12,16 @@ def twice(x):
 
 
 def test_without_a_place_to_keep_it_a_function_is_compiled_anew(monkeypatch):
-    asked = []
+    numba = pytest.importorskip("numba")
+    real, asked = numba.njit, []
 
     def njit(*, cache=False, **options):
         asked.append(cache)
         if cache:
             raise RuntimeError("cannot cache function 'twice': no locator available")
-        return numba.njit(**options)
+        return real(**options)
 
-    monkeypatch.setattr(compiled, "njit", njit)
-    made = compiled.compiled(error_model="numpy")(twice)
+    monkeypatch.setattr(numba, "njit", njit)
+    made = compiled(error_model="numpy")(twice)
     assert asked == [True, False]
     assert made(21) == 42

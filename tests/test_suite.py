@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-TOOLS = {"pytest", "pytest_xdist", "pytest_randomly", "hypothesis", "ruff", "mypy"}
+TOOLS = {"pytest", "pytest_xdist", "pytest_randomly", "hypothesis", "ruff", "mypy", "torch", "safetensors"}
 """What runs the suite. Without hypothesis, files that draw are left out (``conftest.py``)."""
 
 OF_NAMED_TUPLES = {"_fields", "_replace"}
@@ -63,7 +63,7 @@ def private_names(file: Path) -> list[str]:
         found += [
             f"{file.relative_to(TESTS)}:{node.lineno} {name}"
             for name in names
-            if re.match(r"_[a-zA-Z]", name) and name not in OF_NAMED_TUPLES
+            if re.match(r"_[a-zA-Z]", name) and name not in (*OF_NAMED_TUPLES, "_repr_html_")
         ]
     return found
 

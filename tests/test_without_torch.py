@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import numpy as np
-import polars as pl
 import pytest
 
 from unskew.cli import main
+
+pl = pytest.importorskip("polars")
 
 BLOCKED = """
 import sys

@@ -134,8 +134,8 @@ def test_names_are_shown_as_they_are(capsys):
 
 
 def test_an_interrupt_of_reproduce_tells_where_the_finished_parts_are(monkeypatch, capsys, tmp_path):
-    def stop(config, progress):
-        config.out.mkdir()
+    def stop(presets, base, out, **options):
+        out.mkdir()
         raise KeyboardInterrupt
 
     monkeypatch.setattr("unskew.study.reproduce.reproduce", stop)

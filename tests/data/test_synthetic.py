@@ -137,7 +137,7 @@ def test_the_truth_cannot_be_written_to(worlds):
     [
         ({"density": 0}, "density must be in"),
         ({"conversion_rate": 1.5}, "conversion_rate must be in"),
-        ({"bias": -1}, "bias must be in"),
+        ({"bias": -1}, "bias must be at least 0"),
         ({"n_users": 1}, "n_users must be a whole number of at least 2, not 1"),
         ({"seed": -1}, "seed must be a whole number of at least 0, not -1"),
         ({"test_per_user": 201}, "test_per_user is 201, but there are only 200 items"),

@@ -22,7 +22,7 @@ def test_a_hidden_taste_is_in_clicks_and_conversions_and_in_no_feature():
     assert of_click.std() == pytest.approx(2.0, rel=0.02)
     np.testing.assert_array_equal(plain.train.user_features.values, hidden.train.user_features.values)
     assert hidden.truth.propensity.mean() == pytest.approx(0.09)
-    with pytest.raises(ParameterError, match="confounding must be in"):
+    with pytest.raises(ParameterError, match="confounding must be at least 0"):
         load_by_name("synthetic", confounding=-1)
 
 

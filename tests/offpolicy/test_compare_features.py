@@ -28,7 +28,14 @@ def run(frame, tmp_path_factory, undrawn):
     folder = tmp_path_factory.mktemp("run")
     pq.write_table(frame, folder / "log.parquet")
     given = ["--space", "impressions", "--click", "click", "--conversion", "bought", "--learner", "mlp"]
-    given += ["--features", "country,price,tags,position,at,seen,noise", "--propensity", "mlp"]
+    given += [
+        "--method",
+        "ips",
+        "--features",
+        "country,price,tags,position,at,seen,noise",
+        "--propensity",
+        "mlp",
+    ]
     given += ["--seeds", "2", "--crossfit", "2", "--set", "training.epochs=2", "--out", str(folder / "run")]
     assert main(["run", "--data", str(folder / "log.parquet"), *given]) == 0
     return folder / "run"

@@ -43,7 +43,7 @@ def test_a_propensity_refuses_them(log, params, message):
     ("params", "message"),
     [
         ({"p_min": None}, "IPS: p_min must be a number or 'auto', not None"),
-        ({"p_min": "a"}, "p_min must be 'auto' or a number in"),
+        ({"p_min": "a"}, "p_min must be a number or 'auto'"),
         ({"learner": "mf"}, r"IPS: learner must be a Learner object.*give MF\(\)"),
         ({"patience": 0.5}, "patience must be a whole number or None"),
     ],

@@ -279,7 +279,7 @@ def test_it_serves_what_the_verb_scores_and_writes_into_its_folder_only(start, i
 def test_what_serves_loads_no_torch(features_model):
     code = (
         "import json, sys; from pathlib import Path\n"
-        "from unskew.serve import server, page\n"
+        "from unskew.serve import server\n"
         "from unskew.serve.served_model import ServedModel\n"
         f"ServedModel(Path({str(features_model)!r}), None, 10)\n"
         "print(json.dumps([each for each in ('torch', 'safetensors.torch') if each in sys.modules]))"

@@ -145,6 +145,9 @@ class Log(ShowsItself):
         require_mappings(columns=columns, names=names)
         called = {name: name for name in ("user", "item", "click", "conversion")} | dict(names or {})
         supplied = {"user": user, "item": item, "click": click, "conversion": conversion}
+        for role in ("user", "item"):
+            if supplied[role] is None:
+                raise DataError(f"'{called[role]}' is None", remedy="give one id for each row")
         arrays = {called[role]: values for role, values in supplied.items() if values is not None}
         arrays |= {**(sources or {}), **(columns or {})}
         table = {name: arrow_of(values, name) for name, values in arrays.items()}
@@ -158,11 +161,7 @@ class Log(ShowsItself):
         return log_of(Source.of_frame(pa.table(table)), asked)
 
     @classmethod
-    def from_frame(
-        cls,
-        frame: Any,
-        **options: Any,
-    ) -> Log:
+    def from_frame(cls, frame: Any, **options: Any) -> Log:
         """Build a log from any data frame (pandas, polars, Arrow, …) and the names of its columns.
 
         ``keep`` names further columns to carry along, ``known_propensity`` is one of them; ``options`` go to
