@@ -122,7 +122,7 @@ class Learnt:
     learned: dict[str, list[Learned]]
     """What each replica's towers learned, by the tower's name."""
     tensors: dict[str, Tensor]
-    """Of the networks and of what the losses saw last ``[R, …]``."""
+    """Tensors of the networks and of the setting that the losses saw last ``[R, …]``."""
 
     @classmethod
     def joined(cls, parts: Sequence[Learnt]) -> Learnt:
@@ -164,7 +164,7 @@ class Stack:
 
     networks: Networks
     setting: Setting
-    """What the losses saw last, for :meth:`unskew.Debiaser.finish`."""
+    """The setting that the losses saw last, for :meth:`unskew.Debiaser.finish`."""
     learnt: Learnt
 
     @classmethod

@@ -36,7 +36,7 @@ class ImputationForm:
     """
 
     has_label: bool = True
-    """Whether there is an r̃, and with it an effective target t = r̃ + (r − r̃)/p."""
+    """True where there is an r̃, and with it an effective target t = r̃ + (r − r̃)/p."""
 
     def error(self, conversion: Tensor, logit: Tensor) -> Tensor:
         """e."""

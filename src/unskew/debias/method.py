@@ -136,7 +136,7 @@ class Debiaser(Estimator):
     imputation: ClassVar[str | None] = None
     """How it imputes errors: P1 pseudo-label, P2 direct error, P3 residual (METHODS §1.2)."""
     has_tower: ClassVar[bool] = False
-    """Whether it learns propensities of its own, by a click tower."""
+    """True for a method that learns its own propensities with a click tower."""
     ranges: ClassVar[Mapping[str, str]] = within(
         epochs="[1, inf)",
         batch_size="[1, inf)",
@@ -147,7 +147,7 @@ class Debiaser(Estimator):
     )
     """Intervals of the parameters that a class adds."""
     with_tables: ClassVar[Literal["weights", "pseudo-outcome"] | None] = None
-    """What the method is to a learner of tables: weights of clicks, a pseudo-outcome, or nothing at all."""
+    """How a learner of tables is fitted: weights of clicks, a pseudo-outcome, or nothing at all."""
     predicts_rates: ClassVar[bool] = True
     """Whether predictions are meant as conversion rates; otherwise they are scores, to rank by."""
 

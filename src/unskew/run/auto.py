@@ -55,7 +55,7 @@ class Candidate:
 
     method: str
     learner: str
-    """What tables call the learner."""
+    """The name of the learner in tables."""
 
     @property
     def name(self) -> str:

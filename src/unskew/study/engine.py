@@ -48,7 +48,7 @@ class StudyResult:
     table: pa.Table
     folder: Path
     notes: tuple[str, ...]
-    """What a reader must know: the labels of the protocol, what diverged, and what learned nothing."""
+    """Remarks for the reader: the labels of the protocol, what diverged, and what learned nothing."""
 
     def summaries(self) -> dict[str, StudySummary]:
         """Return the propensities, each against its own raw one, and the methods against the baseline."""

@@ -78,7 +78,7 @@ class Study(Settings):
 
     name: Annotated[str, AfterValidator(_name)] = option(...)
     base: dict[str, Any] = option({})
-    """What all runs have, as a run's own file has it."""
+    """Fields that all runs share, as in the file of a run."""
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = option({})
     """Values of fields, of which every combination is run."""
     runs: tuple[dict[str, Any], ...] = option(())
